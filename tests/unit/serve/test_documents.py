@@ -46,12 +46,12 @@ def test_readme_has_every_variable_with_default_and_scope() -> None:
 
 
 def test_readme_and_security_have_the_body_limits() -> None:
-    held, batch = (RequestLimits(batch=batch) for batch in (False, True))
+    endpoint, batch = (RequestLimits(batch=batch) for batch in (False, True))
     row = next(line for line in PAGE.splitlines() if line.startswith("| `SAGEMAKER_MAX_PAYLOAD_IN_MB`"))
-    assert f"{_mebibytes(held.body_of_tokens)}, and {_mebibytes(batch.body_of_tokens)} in a batch transform" in row
-    assert f"for our model {_mebibytes(held.body)}, in a batch transform {_mebibytes(batch.body)}" in row
+    assert f"{_mebibytes(endpoint.body_of_tokens)}, and {_mebibytes(batch.body_of_tokens)} in a batch transform" in row
+    assert f"for our model {_mebibytes(endpoint.body)}, in a batch transform {_mebibytes(batch.body)}" in row
     security = (pins.ROOT / "SECURITY.md").read_text("utf-8")
-    row = f"| bytes of a body | {_mebibytes(held.body)}, and {_mebibytes(batch.body)} in a batch transform"
+    row = f"| bytes of a body | {_mebibytes(endpoint.body)}, and {_mebibytes(batch.body)} in a batch transform"
     assert row in security
 
 

@@ -13,8 +13,8 @@ from tests.doubles.hub_double import COMMIT, HubDouble, hub_of
 from tests.unit.serve.in_process import ONE, ready_service, stop_all
 
 
-def environment(hub: HubDouble, name: str, **more: str) -> dict[str, str]:
-    return {"HF_ENDPOINT": hub.url, "HF_MODEL_ID": name, "HF_HUB_OFFLINE": "1", **more}
+def environment(hub: HubDouble, name: str, **variables: str) -> dict[str, str]:
+    return {"HF_ENDPOINT": hub.url, "HF_MODEL_ID": name, "HF_HUB_OFFLINE": "1", **variables}
 
 
 @pytest.fixture(autouse=True)
@@ -26,13 +26,13 @@ def own_tmpdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_model_is_fetched_from_the_hub_once(tiny_model: Path, tmp_path: Path, revision: str) -> None:
     (tmp_path / "model").mkdir()
     with hub_of(HubDouble({"me/tiny": tiny_model}, token="hf_secret")) as hub:
-        given = environment(hub, "me/tiny", HF_TOKEN="hf_secret", HF_MODEL_REVISION=revision)
-        client = TestClient(create_app(ready_service(tmp_path / "model", **given)))
+        variables = environment(hub, "me/tiny", HF_TOKEN="hf_secret", HF_MODEL_REVISION=revision)
+        client = TestClient(create_app(ready_service(tmp_path / "model", **variables)))
         first = client.post("/invocations", json=ONE).json()
         assert first["answer"] in ONE["context"]
         requests = len(hub.asked)
         stop_all()
-        again = TestClient(create_app(ready_service(tmp_path / "model", **given)))
+        again = TestClient(create_app(ready_service(tmp_path / "model", **variables)))
         assert again.post("/invocations", json=ONE).json() == first
         assert len(hub.asked) == requests  # fetched once
 
@@ -53,10 +53,10 @@ def test_failed_fetch_is_reported_with_the_reason(tiny_model: Path, tmp_path: Pa
         ):
             expected = f"HF_MODEL_ID is `{name}`, which can't be fetched: {reason}"
             assert failed_fetch(tmp_path, **environment(hub, name, HF_MODEL_REVISION=revision)) == expected
-        gone = hub.url
-    unreached = failed_fetch(tmp_path, HF_ENDPOINT=gone, HF_MODEL_ID="me/tiny")
-    assert unreached.startswith("HF_MODEL_ID is `me/tiny`, which can't be fetched: ")
-    assert unreached.endswith(": give the container a way to the hub, or put the model into model.tar.gz")
+        closed_hub = hub.url
+    sentence = failed_fetch(tmp_path, HF_ENDPOINT=closed_hub, HF_MODEL_ID="me/tiny")
+    assert sentence.startswith("HF_MODEL_ID is `me/tiny`, which can't be fetched: ")
+    assert sentence.endswith(": give the container a way to the hub, or put the model into model.tar.gz")
 
 
 def test_hub_is_used_only_if_the_folder_is_empty(tiny_model: Path, tmp_path: Path) -> None:

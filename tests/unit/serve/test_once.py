@@ -1,4 +1,4 @@
-"""What several workers want is made by one of them, and whole when the others have it."""
+"""make_once: one of several workers makes a folder, and the others wait until it is complete."""
 
 import subprocess
 import sys

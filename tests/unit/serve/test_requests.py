@@ -19,7 +19,7 @@ SHELL_SCRIPT = "the image; train.sh is not a Python file, and is not run"
 TRAINING_PROGRAM = f"the image; train.py has none of {', '.join(FUNCTIONS)}, and is not run"
 BATCH = {"batch": True, "seconds": 595}
 
-# Who answers, which settings are not the defaults, what has no effect.
+# For each request: who answers, the settings that differ from the defaults, and the variables without effect.
 EXPECTED: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "Estimator": (OURS, {}, []),
     "Estimator, entry_point": (OURS, {}, []),
@@ -105,5 +105,5 @@ def test_recorded_request_gives_settings_and_code(case: str, tmp_path: Path, mon
         case UserCode():
             assert (code.file.name, code.functions) == (answering, {"predict_fn"})
         case NoHandler():
-            shown = code.reason.replace(f"{model}/code/", "")
-            assert answering == "; ".join(filter(None, (OURS, shown)))
+            reason = code.reason.replace(f"{model}/code/", "")
+            assert answering == "; ".join(filter(None, (OURS, reason)))

@@ -209,7 +209,8 @@ class TestLog:
         assert "it is not used" not in capfd.readouterr().err
 
 
-# Python imports a module of this name when it starts: it notes the variable when the engine of our model is imported.
+# The test writes this as sitecustomize.py, which Python imports at start. It notes the value of HF_HUB_OFFLINE when
+# the engine of our model is imported.
 NOTES_HUB = """
 import os, sys
 

@@ -1,4 +1,4 @@
-"""A missing graph is made once for all workers of a server; if that fails, no worker makes it."""
+"""One worker makes a missing graph for all workers of a server; if it fails, no other worker tries."""
 
 import json
 import os
@@ -62,15 +62,15 @@ def test_one_worker_makes_graph_and_all_load_it(model: Path, tmp_path: Path) -> 
 def test_killed_conversion_is_not_repeated(model: Path, tmp_path: Path) -> None:
     workers = start_workers(model, tmp_path, 2)
     deadline = time.monotonic() + 120
-    while not (found := list(conversions_of(model))):
+    while not (conversions := list(conversions_of(model))):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    while Path(f"/proc/{found[0]}/oom_score_adj").read_text() != "1000\n":
+    while Path(f"/proc/{conversions[0]}/oom_score_adj").read_text() != "1000\n":
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    os.kill(found[0], signal.SIGKILL)
+    os.kill(conversions[0], signal.SIGKILL)
     outputs = lines_of(workers)
-    assert sorted(len(lines) for lines in outputs) == [2, 3], "only one worker has tried"
+    assert sorted(len(lines) for lines in outputs) == [2, 3], "only one worker must try"
     (reason,) = {lines[-2] for lines in outputs}
     assert reason.startswith("using PyTorch instead of OpenVINO: ")
     assert f"no graph for OpenVINO was made of {model}: SIGKILL ended the conversion" in reason
@@ -78,22 +78,22 @@ def test_killed_conversion_is_not_repeated(model: Path, tmp_path: Path) -> None:
 
 
 def test_memory_refusal_applies_to_all_workers_of_server(model: Path, tmp_path: Path) -> None:
-    kept = tmp_path / "folder" / "digest"
+    graph_folder = tmp_path / "folder" / "digest"
     with pytest.raises(GraphError, match=r"about 40\d MB of memory, and 300 MB are free"):
-        make_graph_once(model, kept, "2026.4.1", print, lambda: 300_000_000)
+        make_graph_once(model, graph_folder, "2026.4.1", print, lambda: 300_000_000)
     with pytest.raises(GraphError, match="300 MB are free"):
-        make_graph_once(model, kept, "2026.4.1", print, lambda: 10**12)
-    (record,) = kept.parent.iterdir()
+        make_graph_once(model, graph_folder, "2026.4.1", print, lambda: 10**12)
+    (record,) = graph_folder.parent.iterdir()
     record.write_text(json.dumps({**json.loads(record.read_text()), "server": "another"}))
     with pytest.raises(GraphError, match="200 MB are free"):
-        make_graph_once(model, kept, "2026.4.1", print, lambda: 200_000_000)
+        make_graph_once(model, graph_folder, "2026.4.1", print, lambda: 200_000_000)
 
 
 def test_recorded_model_error_is_raised_by_every_worker(model: Path, tmp_path: Path) -> None:
-    kept = tmp_path / "digest"
-    refuse(kept, ModelFilesError("the weights lack a head"))
+    graph_folder = tmp_path / "digest"
+    refuse(graph_folder, ModelFilesError("the weights lack a head"))
     with pytest.raises(ModelFilesError, match="the weights lack a head"):
-        make_graph_once(model, kept, "2026.4.1", print)
+        make_graph_once(model, graph_folder, "2026.4.1", print)
 
 
 def test_unwritable_graph_folder_is_named_with_its_variable(model: Path, tmp_path: Path) -> None:

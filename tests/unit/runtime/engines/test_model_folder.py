@@ -41,10 +41,10 @@ def test_find_model_folder(tmp_path: Path, files: dict[str, str], folder: str, w
 
 
 def test_null_threshold_of_config(tmp_path: Path) -> None:
-    said = {"model_type": "bert", "null_score_diff_threshold": -1.5}
+    config = {"model_type": "bert", "null_score_diff_threshold": -1.5}
     assert find(write(tmp_path / "a", COMPLETE)).null_threshold == 0.0
-    assert find(write(tmp_path / "b", {**COMPLETE, "config.json": json.dumps(said)})).null_threshold == -1.5
+    assert find(write(tmp_path / "b", {**COMPLETE, "config.json": json.dumps(config)})).null_threshold == -1.5
     for wrong in ("high", True, float("inf")):
-        text = json.dumps(said | {"null_score_diff_threshold": wrong})
+        text = json.dumps(config | {"null_score_diff_threshold": wrong})
         with pytest.raises(ModelFilesError, match=r"has `null_score_diff_threshold`: .*: it must be a number"):
             find(write(tmp_path / "c", {**COMPLETE, "config.json": text}))

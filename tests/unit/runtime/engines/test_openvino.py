@@ -51,9 +51,9 @@ def model(minilm_model: Path, converted: tuple[Path, GraphManifest], tmp_path: P
 
 
 def load(model: Path, **settings: str) -> tuple[choose.LoadedModel, list[str]]:
-    said: list[str] = []
+    lines: list[str] = []
     environment = {choose.FOLDER_VARIABLE: str(model.parent / "kept"), **settings}
-    return choose.load(model, choose.settings(environment, 1, cuda=False), said.append), said
+    return choose.load(model, choose.settings(environment, 1, cuda=False), lines.append), lines
 
 
 def test_logits_equal_those_of_pytorch(
@@ -110,8 +110,8 @@ def test_padded_length(longest: int, most: int, length: int) -> None:
 def test_compiled_model_has_requested_properties(
     converted: tuple[Path, GraphManifest], threads: int, streams: int
 ) -> None:
-    asked = properties("fp32", threads, streams)
-    compiled = engines.get_core().compile_model(converted[0] / "fp32.xml", "CPU", asked)
+    requested = properties("fp32", threads, streams)
+    compiled = engines.get_core().compile_model(converted[0] / "fp32.xml", "CPU", requested)
     assert compiled.get_property("INFERENCE_PRECISION_HINT") == openvino.Type.f32
     assert compiled.get_property("INFERENCE_NUM_THREADS") == threads
     assert compiled.get_property("NUM_STREAMS") == streams
@@ -161,33 +161,33 @@ def test_loading_graph_does_not_import_torch(model: Path) -> None:
 def test_missing_graph_is_made_outside_model_folder(minilm_model: Path, tmp_path: Path) -> None:
     shutil.copytree(minilm_model, tmp_path / "model")
     before = sorted((tmp_path / "model").rglob("*"))
-    loaded, said = load(tmp_path / "model")
+    loaded, lines = load(tmp_path / "model")
     assert loaded.engine.info.precision == "fp32"
-    assert said == [
+    assert lines == [
         f"{tmp_path}/model has no graph for OpenVINO: making one takes some seconds, at each start of a container"
     ]
     assert sorted((tmp_path / "model").rglob("*")) == before
     assert load(tmp_path / "model")[1] == []
 
 
-def other_weights(model: Path) -> None:
+def change_weights(model: Path) -> None:
     with (model / "model.safetensors").open("r+b") as file:
         file.seek(-1, os.SEEK_END)
         file.write(b"\x01")
 
 
-def newer(model: Path) -> None:
+def mark_as_newer(model: Path) -> None:
     manifest = read_manifest(model / FOLDER)
     graph.write_manifest(model / FOLDER, replace(manifest, openvino="2031.1.0"))
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "other weights": (other_weights, "was made from a model.safetensors that differs from the model's"),
+    "other weights": (change_weights, "was made from a model.safetensors that differs from the model's"),
     "other tokenizer": (
         lambda model: (model / "vocab.txt").write_text("a\n"),
         "was made from a vocab.txt that differs from the model's",
     ),
-    "newer OpenVINO": (newer, "was made by OpenVINO 2031.1.0, which is newer than this image's "),
+    "newer OpenVINO": (mark_as_newer, "was made by OpenVINO 2031.1.0, which is newer than this image's "),
     "missing weights": (lambda model: (model / FOLDER / "fp32.bin").unlink(), "lacks fp32.bin"),
     "invalid graph": (lambda model: (model / FOLDER / "fp32.xml").write_text("<net"), "OpenVINO can't load "),
     "missing manifest": (lambda model: (model / FOLDER / "graph.json").unlink(), "graph.json can't be read"),
@@ -208,16 +208,16 @@ def test_damaged_or_foreign_graph_is_not_used(
 
     monkeypatch.setattr(graph, "make", convert_nothing)
     damage(model)
-    loaded, said = load(model)
-    assert len(said) == 3
-    assert sentence in said[0]
-    assert said[0].endswith(": it is not used")
-    assert said[2] == "using PyTorch instead of OpenVINO: made again from model"
+    loaded, lines = load(model)
+    assert len(lines) == 3
+    assert sentence in lines[0]
+    assert lines[0].endswith(": it is not used")
+    assert lines[2] == "using PyTorch instead of OpenVINO: made again from model"
     assert loaded.engine.info.description.startswith("PyTorch ")
 
 
 @pytest.mark.parametrize(
-    ("wanted", "sentence"),
+    ("precision", "sentence"),
     [
         (
             "int8",
@@ -228,16 +228,16 @@ def test_damaged_or_foreign_graph_is_not_used(
         ("fp16", "BERTH_PRECISION is fp16, which is for GPUs: use bf16, or leave it out"),
     ],
 )
-def test_unavailable_precision(model: Path, wanted: str, sentence: str) -> None:
+def test_unavailable_precision(model: Path, precision: str, sentence: str) -> None:
     with pytest.raises(ModelFilesError) as refused:
-        load(model, BERTH_PRECISION=wanted)
+        load(model, BERTH_PRECISION=precision)
     assert str(refused.value) == sentence.format(model)
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_bf16_needs_cpu_support(model: Path, there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "has_bf16", lambda: there)
-    if there:
+@pytest.mark.parametrize("supported", [True, False])
+def test_bf16_needs_cpu_support(model: Path, supported: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "has_bf16", lambda: supported)
+    if supported:
         assert load(model, BERTH_PRECISION="bf16")[0].engine.info.precision == "bf16"
         return
     with pytest.raises(ModelFilesError, match="bf16 was requested, but this CPU does not support it: use"):

@@ -29,16 +29,16 @@ def test_logits_do_not_depend_on_the_batch(tiny_model: Path) -> None:
     rows = [row(length, 100) for length in (5, 128, 40, 41, 127, 39, 2, 120, 40, 40, 40)]
     logits = PyTorchEngine(files(tiny_model), 1).logits(rows)
     model = AutoModelForQuestionAnswering.from_pretrained(tiny_model).eval()
-    for one, got in zip(rows, logits, strict=True):
+    for one, batched in zip(rows, logits, strict=True):
         assert one.token_type_ids is not None
-        assert {got.start.dtype, got.end.dtype} == {np.dtype(np.float32)}
+        assert {batched.start.dtype, batched.end.dtype} == {np.dtype(np.float32)}
         with torch.no_grad():
             alone = model(
                 input_ids=torch.tensor(one.input_ids[None].astype(np.int64)),
                 token_type_ids=torch.tensor(one.token_type_ids[None].astype(np.int64)),
             )
-        np.testing.assert_allclose(got.start, alone.start_logits[0], atol=1e-5)
-        np.testing.assert_allclose(got.end, alone.end_logits[0], atol=1e-5)
+        np.testing.assert_allclose(batched.start, alone.start_logits[0], atol=1e-5)
+        np.testing.assert_allclose(batched.end, alone.end_logits[0], atol=1e-5)
 
 
 def test_longest_window_of_roberta(tmp_path: Path) -> None:
@@ -68,14 +68,14 @@ def test_engine_info(tiny_model: Path) -> None:
     assert engine.info == EngineInfo(described, "fp32", 128, slots=1, rows=4)
 
 
-@pytest.mark.parametrize(("precision", "apart"), [("bf16", 0.1), ("fp16", 0.02)])
-def test_half_precision_is_close_to_fp32(tiny_model: Path, precision: str, apart: float) -> None:
+@pytest.mark.parametrize(("precision", "max_difference"), [("bf16", 0.1), ("fp16", 0.02)])
+def test_half_precision_is_close_to_fp32(tiny_model: Path, precision: str, max_difference: float) -> None:
     rows = [row(length, 100) for length in (30, 31, 32)]
     half, full = PyTorchEngine(files(tiny_model), 1, precision), PyTorchEngine(files(tiny_model), 1)
     assert half.info.precision == precision
     for one, other in zip(half.logits(rows), full.logits(rows), strict=True):
         assert one.start.dtype == np.float32
-        assert 0 < np.abs(one.start - other.start).max() < apart
+        assert 0 < np.abs(one.start - other.start).max() < max_difference
 
 
 def test_gpu_precision() -> None:

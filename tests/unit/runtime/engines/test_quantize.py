@@ -58,7 +58,7 @@ def listing(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(
-    ("found", "limits", "sentence"),
+    ("comparison", "limits", "sentence"),
     [
         (SAME, Limits(), ""),
         (replace(SAME, int8_f1=79.5), Limits(), ""),
@@ -67,8 +67,8 @@ def listing(folder: Path) -> dict[str, bytes]:
         (replace(SAME, int8_f1=90), Limits(max_f1_loss=0), ""),
     ],
 )
-def test_refusal_depends_on_f1_loss(found: Comparison, limits: Limits, sentence: str) -> None:
-    reason = refusal(found, limits)
+def test_refusal_depends_on_f1_loss(comparison: Comparison, limits: Limits, sentence: str) -> None:
+    reason = refusal(comparison, limits)
     assert reason.startswith(sentence)
     assert bool(reason) == bool(sentence)
 
@@ -88,11 +88,11 @@ def test_compare_scores_answers() -> None:
     examples = [Example(str(n), "who", text, (Answer(*gold),)) for n, gold in enumerate(golds)]
     right = [Span(1, start, start + len(gold), gold) for gold, start in golds]
     other = [right[0], Span(1, 8, 11, "bob"), Span(1, 12, 17, "smith"), Span(1, 3, 7, "met")]
-    found = quantize.compare({"fp32": right, "int8": other}, examples, no_answer=False)
-    assert found == Comparison(
+    comparison = quantize.compare({"fp32": right, "int8": other}, examples, no_answer=False)
+    assert comparison == Comparison(
         4, fp32_exact_match=100, fp32_f1=100, int8_exact_match=50, int8_f1=pytest.approx(200 / 3), same_answers=25
     )
-    assert found.record() == {
+    assert comparison.record() == {
         "questions": 4,
         "fp32_exact_match": 100,
         "fp32_f1": 100,
@@ -102,7 +102,7 @@ def test_compare_scores_answers() -> None:
         "exact_match_loss": 50,
         "f1_loss": 33.3333,
     }
-    assert found.sentence() == (
+    assert comparison.sentence() == (
         "on 4 questions int8 has F1 66.67 where fp32 has 100.00 (33.33 lost), and exact match 50.00 where fp32 has "
         "100.00 (50.00 lost); 25.0 % of the answers are the same"
     )
@@ -115,14 +115,14 @@ def test_int8_graph_has_int8_layers_and_float_head(
     monkeypatch.setattr(quantize, "has_vnni", lambda: vnni)
     handler = logging.NullHandler()  # like pytest's, which it adds to loggers that do not propagate, such as NNCF's
     monkeypatch.setattr(logging.getLogger("nncf"), "handlers", [handler])
-    said: list[str] = []
-    found = quantize.add_int8(model / FOLDER, QUESTIONS, SETTINGS, ANY, said.append)
+    lines: list[str] = []
+    comparison = quantize.add_int8(model / FOLDER, QUESTIONS, SETTINGS, ANY, lines.append)
     assert handler.level == logging.NOTSET, "the level of other handlers must not change"
     manifest = read_manifest(model / FOLDER)
-    assert manifest.precisions == {"fp32": {}, "int8": {**found.record(), "weight_bits": weight_bits}}
+    assert manifest.precisions == {"fp32": {}, "int8": {**comparison.record(), "weight_bits": weight_bits}}
     assert manifest.precision == "fp32"
-    assert said[-1] == f"int8: {found.sentence()}"
-    assert found.questions == len(QUESTIONS.validation)
+    assert lines[-1] == f"int8: {comparison.sentence()}"
+    assert comparison.questions == len(QUESTIONS.validation)
     assert (model / FOLDER / "int8.bin").stat().st_size < (model / FOLDER / "fp32.bin").stat().st_size / 2
     graph = get_core().read_model(model / FOLDER / "int8.xml")
     quantised = [
@@ -134,7 +134,7 @@ def test_int8_graph_has_int8_layers_and_float_head(
     wide = [node for node in graph.get_ops() if is_int8(node) and abs(node.get_data().astype(int)).max() > 64]
     # Three embedding tables, which are no factor of a matrix product, always have 8 bits.
     assert len(wide) == (15 if weight_bits == 8 else 3)
-    # Query, key, value, the attention's output and two of the feed-forward, in each of two layers.
+    # Each of the two layers has six: query, key, value, the attention's output, and two of the feed-forward.
     assert len(quantised) == 12
     (head,) = quantize.heads(graph)
     assert head not in {node.get_friendly_name() for node in quantised}
@@ -218,13 +218,13 @@ def test_nncf_error_is_reported(model: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_add_int8_runs_in_child_process(model: Path) -> None:
-    said: list[str] = []
-    quantization.add_int8(model, QUESTIONS, SETTINGS, ANY, said.append)
+    lines: list[str] = []
+    quantization.add_int8(model, QUESTIONS, SETTINGS, ANY, lines.append)
     assert "int8" in read_manifest(model / FOLDER).precisions
-    assert re.fullmatch(r"int8: NNCF quantises the graph with \d+ windows of the calibration data", said[0])
-    assert all(line.startswith("int8: ") for line in said), "output of NNCF must not reach the log"
+    assert re.fullmatch(r"int8: NNCF quantises the graph with \d+ windows of the calibration data", lines[0])
+    assert all(line.startswith("int8: ") for line in lines), "output of NNCF must not reach the log"
     with pytest.raises(GraphError, match="the int8 graph loses"):
-        quantization.add_int8(model, QUESTIONS, SETTINGS, replace(ANY, max_f1_loss=-101), said.append)
+        quantization.add_int8(model, QUESTIONS, SETTINGS, replace(ANY, max_f1_loss=-101), lines.append)
 
 
 @pytest.mark.nightly
@@ -239,8 +239,8 @@ def test_quantize_makes_both_graphs_outside_model(tiny_model: Path, tmp_path: Pa
     assert few.stderr.count("\n") == 1
     assert not (tmp_path / "graph").exists()
     extra = ["--validation", str(tmp_path / "data.jsonl"), "--few-questions", "--max-f1-loss=100", "--max-length=999"]
-    done = subprocess.run([*command, *extra], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+    enough = subprocess.run([*command, *extra], capture_output=True, text=True)
+    assert (enough.returncode, enough.stderr) == (0, "")
     assert set(json.loads((tmp_path / "graph" / "graph.json").read_text())["precisions"]) == {"fp32", "int8"}
     assert not (tmp_path / "model" / FOLDER).exists()
 

@@ -82,9 +82,9 @@ def test_one_unsuitable_gpu_among_others_is_found() -> None:
 
 
 def test_no_incompatibility_without_gpus_or_cuda() -> None:
-    nothing = DriverState(missing="libcuda.so.1: cannot open shared object file")
-    assert incompatibility(None, 8, nothing) is None
-    assert incompatibility("13.0", 0, nothing) is None
+    no_driver = DriverState(missing="libcuda.so.1: cannot open shared object file")
+    assert incompatibility(None, 8, no_driver) is None
+    assert incompatibility("13.0", 0, no_driver) is None
 
 
 def test_missing_driver_library() -> None:
@@ -132,7 +132,7 @@ MIG = Device("NVIDIA A100-SXM4-40GB MIG 1g.5gb", (8, 0))
 
 
 @pytest.mark.parametrize(
-    ("devices", "visible", "every", "found"),
+    ("devices", "visible", "every", "expected"),
     [
         pytest.param([GPUS["p4d"]] * 8, None, True, UsableGpus(8), id="all"),
         pytest.param([GPUS["p4d"]] * 7, None, True, UsableGpus(7, LOST), id="lost-gpu"),
@@ -168,9 +168,11 @@ MIG = Device("NVIDIA A100-SXM4-40GB MIG 1g.5gb", (8, 0))
     ],
 )
 def test_usable_gpus_with_eight_device_nodes(
-    devices: list[Device], visible: str | None, every: bool, found: UsableGpus
+    devices: list[Device], visible: str | None, every: bool, expected: UsableGpus
 ) -> None:
-    assert usable_gpus(8, DriverState(version=(13, 0), code=0, devices=tuple(devices)), visible, every=every) == found
+    assert (
+        usable_gpus(8, DriverState(version=(13, 0), code=0, devices=tuple(devices)), visible, every=every) == expected
+    )
 
 
 def test_wsl_device_stands_for_all_gpus() -> None:

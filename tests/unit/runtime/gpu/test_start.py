@@ -14,10 +14,9 @@ import os, sys
 from pathlib import Path
 from berth.runtime.gpu import start
 print("begins", os.getpid(), sys.argv[1:], flush=True)
-said = []
-found = start.check(sys.argv[1], int(sys.argv[2]), lambda line: print("log:", line, flush=True), Path(sys.argv[3]))
+result = start.check(sys.argv[1], int(sys.argv[2]), lambda line: print("log:", line, flush=True), Path(sys.argv[3]))
 print("library path:", os.environ.get("LD_LIBRARY_PATH", ""))
-print(found.gpus, "GPUs, sentence:", found.refusal)
+print(result.gpus, "GPUs, sentence:", result.refusal)
 """
 OLD = {"FAKE_CUDA_VERSION": "11040", "FAKE_CUDA_DEVICES": "Tesla T4:7.5"}
 COMPAT = {"COMPAT_CUDA_VERSION": "12040", "COMPAT_CUDA_DEVICES": "Tesla T4:7.5"}
@@ -35,10 +34,10 @@ def folders(libcuda: Callable[..., Path], tmp_path_factory: pytest.TempPathFacto
 def begin(folders: tuple[Path, Path]) -> Start:
     """`begin("12.4", 1, FAKE_CUDA_…)` runs PROGRAM with the doubles of both libraries; returns its lines."""
 
-    def run(cuda: str, gpus: int, compat: Path | None = None, **said: str) -> list[str]:
+    def run(cuda: str, gpus: int, compat: Path | None = None, **variables: str) -> list[str]:
         done = subprocess.run(
             [sys.executable, "-P", "-c", PROGRAM, cuda, str(gpus), str(compat or folders[1])],
-            env={**os.environ, "LD_LIBRARY_PATH": str(folders[0]), **said},
+            env={**os.environ, "LD_LIBRARY_PATH": str(folders[0]), **variables},
             capture_output=True,
             text=True,
             timeout=60,
@@ -117,10 +116,10 @@ from berth.runtime.gpu import start
 signal.signal(signal.SIGTERM, lambda *_: os._exit(7))
 print("begins", flush=True)
 start.unblock_signals()
-anew = os.execve
+real_execve = os.execve
 def execve(*arguments):
     os.kill(os.getpid(), signal.SIGTERM)
-    anew(*arguments)
+    real_execve(*arguments)
 os.execve = execve
 start.check("12.4", 1, print, Path(sys.argv[1]))
 """

@@ -14,7 +14,7 @@ _FRAME = re.compile(r'^\s+File "([^"]+)", line \d+', re.MULTILINE)
 _EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$")
 
 
-def lay(folder: Path, files: Mapping[str, str]) -> None:
+def write_source(folder: Path, files: Mapping[str, str]) -> None:
     """Write a user's source folder."""
     for name, text in files.items():
         path = folder / name
@@ -58,15 +58,15 @@ def run(
 
 def remedy_of(folder: Path, *arguments: str, program: str = "train.py", environ: Mapping[str, str] = {}) -> str:
     """The hint for the failure of that program."""
-    ended = run(folder, *arguments, program=program, environ=environ)
-    assert ended.returncode != 0
+    failed = run(folder, *arguments, program=program, environ=environ)
+    assert failed.returncode != 0
     command: Sequence[str] = [sys.executable, program, *arguments]
     context = ProgramContext(folder, command, {"PYTHONPATH": str(folder), **environ})
-    lines = ended.stderr.strip().splitlines()
+    lines = failed.stderr.strip().splitlines()
     if "Traceback (most recent call last):" not in lines:
         return last_line_remedy(lines[-1], context)
     first = max(index for index, line in enumerate(lines) if line.startswith("  File ")) + 1
     text = next(index for index in range(first, len(lines)) if not lines[index].startswith(" "))
     match = _EXCEPTION.match(" ".join(lines[text:]))
     assert match, lines
-    return remedy(RaisedException(match[1], match[2] or "", _FRAME.findall(ended.stderr)), context)
+    return remedy(RaisedException(match[1], match[2] or "", _FRAME.findall(failed.stderr)), context)

@@ -22,6 +22,6 @@ from tests.unit.runtime.hints.programs import NOWHERE
     ],
 )
 def test_pip_advice_becomes_requirements_line(message: str, hint: str) -> None:
-    said = advice.hint(RaisedException("ImportError", message), NOWHERE)
-    assert hint in said
-    assert bool(said) == bool(hint)
+    sentence = advice.hint(RaisedException("ImportError", message), NOWHERE)
+    assert hint in sentence
+    assert bool(sentence) == bool(hint)

@@ -25,7 +25,7 @@ def test_default_settings_are_sagemakers() -> None:
 
 
 def test_settings_are_read_from_sagemakers_variables() -> None:
-    given = {
+    variables = {
         "SAGEMAKER_BIND_TO_PORT": "9000",
         "SAGEMAKER_BASE_DIR": "/elsewhere",
         "SAGEMAKER_MAX_PAYLOAD_IN_MB": "100",
@@ -44,7 +44,7 @@ def test_settings_are_read_from_sagemakers_variables() -> None:
         seconds=120,
         payload_mb=100,
     )
-    assert read_settings(given) == expected
+    assert read_settings(variables) == expected
 
 
 def test_batch_transform_has_a_longer_time_limit() -> None:
@@ -163,7 +163,7 @@ def test_other_task_or_answer_type_is_refused_without_a_handler() -> None:
 
 
 def test_variables_of_other_servers_and_unused_hub_variables_are_idle(tmp_path: Path) -> None:
-    given = (
+    idle = (
         "TS_MAX_REQUEST_SIZE",
         "MMS_MAX_RESPONSE_SIZE",
         "SAGEMAKER_SAFE_PORT_RANGE",
@@ -172,7 +172,7 @@ def test_variables_of_other_servers_and_unused_hub_variables_are_idle(tmp_path: 
     )
     others = {"SAGEMAKER_BIND_TO_PORT": "8080", "PATH": "/bin", "SAGEMAKER_REGION": "eu-west-1", "TS_EMPTY": ""}
     settings = ServerSettings(model_dir=tmp_path)
-    assert idle_variables(settings, dict.fromkeys(given, "1") | others) == sorted(given)
+    assert idle_variables(settings, dict.fromkeys(idle, "1") | others) == sorted(idle)
     hub = {"HF_MODEL_ID": "a/b", "HF_MODEL_REVISION": "main"}
     assert idle_variables(settings, hub) == []
     (tmp_path / "config.json").touch()
@@ -183,20 +183,20 @@ def test_misspelt_variable_is_refused_with_a_suggestion() -> None:
     with pytest.raises(SettingError) as caught:
         read_settings({"BERTH_PRECISON": "int8"})
     assert str(caught.value) == "the variable BERTH_PRECISON is not known: did you mean BERTH_PRECISION?"
-    # BERTH_FAILURE_FILE is near BERTH_FAILURE_GRACE, and the training image's own.
+    # BERTH_FAILURE_FILE resembles BERTH_FAILURE_GRACE, but is a variable of the training image.
     assert read_settings(dict.fromkeys(TRAINING_VARIABLES, "mpi") | {"BERTH_COLOUR": "red"}) == ServerSettings()
 
 
 def test_unknown_berth_variables_are_idle(tmp_path: Path) -> None:
     settings = ServerSettings(model_dir=tmp_path)
-    others = [
+    known = [
         "SAGEMAKER_MODEL_DIR",
         "SAGEMAKER_MODEL_SERVER_VMARGS",
         "SAGEMAKER_MODEL_SERVER_WORKERS",
         *TRAINING_VARIABLES,
     ]
-    given = ["SAGEMAKER_MODEL_SERVER_WORKER", "BERTH_COLOUR", "BERTH_DISTRIBUTON", "BERTH_PRECISION"]
-    assert idle_variables(settings, dict.fromkeys(others + given, "1")) == [
+    unknown_or_other = ["SAGEMAKER_MODEL_SERVER_WORKER", "BERTH_COLOUR", "BERTH_DISTRIBUTON", "BERTH_PRECISION"]
+    assert idle_variables(settings, dict.fromkeys(known + unknown_or_other, "1")) == [
         "BERTH_COLOUR",
         "BERTH_DISTRIBUTON",
     ]
@@ -222,8 +222,8 @@ def test_idle_variables_of_a_multi_model_endpoint() -> None:
         "SAGEMAKER_MODEL_SERVER_WORKERS",
         "TS_DEFAULT_WORKERS_PER_MODEL",
     ]
-    one = environ | {"SAGEMAKER_MULTI_MODEL": "false"}
-    assert idle_variables(read_settings(one), one) == []
+    single_model = environ | {"SAGEMAKER_MULTI_MODEL": "false"}
+    assert idle_variables(read_settings(single_model), single_model) == []
 
 
 def test_table_of_variables_has_each_name_once() -> None:

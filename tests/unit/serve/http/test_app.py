@@ -121,8 +121,8 @@ def test_parameters_change_the_answers(tiny_client: TestClient) -> None:
     assert isinstance(ask(tiny_client, question, top_k=1), dict)
     letters = ask(tiny_client, {"question": "what?", "context": "a b c d e f g"}, max_answer_len=2, top_k=100)
     assert max(len(answer["answer"].split()) for answer in letters) == 2
-    with_none = ask(tiny_client, question, top_k=1000, handle_impossible_answer=True)
-    assert [(answer["start"], answer["end"]) for answer in with_none if answer["answer"] == ""] == [(0, 0)]
+    with_empty = ask(tiny_client, question, top_k=1000, handle_impossible_answer=True)
+    assert [(answer["start"], answer["end"]) for answer in with_empty if answer["answer"] == ""] == [(0, 0)]
     assert ask(tiny_client, {"question": "w?", "context": "abc " * 50}, max_seq_len=32, doc_stride=8)["answer"]
 
 
@@ -210,9 +210,9 @@ LONG_QUESTION = "a " * 200
 def test_invalid_request_is_refused_with_the_reason(
     tiny_client: TestClient, body: bytes, status: int, kind: str, sentence: str
 ) -> None:
-    got = error_of(tiny_client.post("/invocations", content=body))
-    assert got[:2] == (status, kind)
-    assert got[2].startswith(sentence)
+    error = error_of(tiny_client.post("/invocations", content=body))
+    assert error[:2] == (status, kind)
+    assert error[2].startswith(sentence)
 
 
 @pytest.mark.parametrize("chunked", [False, True])
@@ -280,5 +280,5 @@ def test_answer_has_the_type_that_the_environment_sets(tiny_model: Path, monkeyp
     monkeypatch.setenv("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", "application/jsonlines")
     client = TestClient(create_app(ready_service(tiny_model)))
     assert client.post("/invocations", json=ONE).headers["content-type"] == "application/jsonlines"
-    wanted = client.post("/invocations", json=ONE, headers={"accept": "application/json"})
-    assert wanted.headers["content-type"] == "application/json"
+    as_json = client.post("/invocations", json=ONE, headers={"accept": "application/json"})
+    assert as_json.headers["content-type"] == "application/json"

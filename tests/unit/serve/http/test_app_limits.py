@@ -101,12 +101,13 @@ def test_endless_body_is_refused_after_the_limit_and_closed(tiny_model: Path) ->
 
 
 class HeldPool(WorkerPool):
-    """A pool that holds requests back until `go` is called. `answered`: the numbers of the requests that it then
-    computed, in their order of arrival.
+    """A pool that holds requests back until `go` is called.
+
+    `answered`: the numbers of the requests that it then computed; 0 is the first that arrived.
     """
 
     def hold(self) -> None:
-        self.begun = 0
+        self.submitted = 0
         self.answered: list[int] = []
         self._held: list[tuple[Sequence[JobRow], Future[list[Any]]]] | None = []
 
@@ -117,7 +118,7 @@ class HeldPool(WorkerPool):
             return super().submit(rows)
         future: Future[list[Any]] = Future()
         self._held.append((rows, future))
-        self.begun += 1
+        self.submitted += 1
         return future
 
     def go(self) -> None:
@@ -144,7 +145,7 @@ def a_question(name: str) -> dict[str, Any]:
 
 
 async def wait_for_first(pool: HeldPool) -> None:
-    while not pool.begun:
+    while not pool.submitted:
         await asyncio.sleep(0.01)
 
 
@@ -174,9 +175,9 @@ def test_request_is_dropped_when_its_client_disconnects(tiny_model: Path) -> Non
         await wait_for_first(pool)
         second = asyncio.create_task(disconnect_after(0.2, app, "second"))
         third = asyncio.create_task(client.post("/invocations", json=a_question("third")))
-        gone = await first, await second
+        dropped = await first, await second
         pool.go()
-        return *gone, await third
+        return *dropped, await third
 
     with held(tiny_model) as (pool, client):
         first, second, third = asyncio.run(scene(pool, client))

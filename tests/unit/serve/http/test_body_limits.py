@@ -135,32 +135,32 @@ def test_some_of_many_large_bodies_are_received_at_once() -> None:
     parts = [b"x" * 65_536] * 32  # 2 MiB
 
     async def all_at_once() -> list[bytes | BaseException]:
-        coming = [body_in_parts(parts, 2 * MEBIBYTE, Holding(share)) for _ in range(20)]
-        return await asyncio.gather(*coming, return_exceptions=True)
+        bodies = [body_in_parts(parts, 2 * MEBIBYTE, Holding(share)) for _ in range(20)]
+        return await asyncio.gather(*bodies, return_exceptions=True)
 
-    found = asyncio.run(all_at_once())
-    assert sum(isinstance(each, bytes) for each in found) >= 4
-    assert all(isinstance(each, bytes) or (isinstance(each, ServeError) and each.status == 503) for each in found)
+    results = asyncio.run(all_at_once())
+    assert sum(isinstance(each, bytes) for each in results) >= 4
+    assert all(isinstance(each, bytes) or (isinstance(each, ServeError) and each.status == 503) for each in results)
 
 
 def test_declared_length_alone_reserves_no_room() -> None:
     share = Share(10 * MEBIBYTE, "bytes", lambda: 0.0)
     held = Holding(share)
-    coming = body_in_parts([b"x", b"y" * (2 * MEBIBYTE - 1)], 2 * MEBIBYTE, held)
+    receiving = body_in_parts([b"x", b"y" * (2 * MEBIBYTE - 1)], 2 * MEBIBYTE, held)
     for _ in range(2):
-        coming.send(None)
+        receiving.send(None)
     assert share.used == 1
     with pytest.raises(StopIteration):
-        coming.send(None)
+        receiving.send(None)
     assert share.used == 2 * MEBIBYTE
     held.give_all()
 
 
 def test_refused_body_frees_its_room_before_its_end() -> None:
     share = Share(MEBIBYTE, "bytes", lambda: 0.0)
-    coming = body_in_parts([b"x" * MEBIBYTE, b"x", b"x"], 0, Holding(share))
+    receiving = body_in_parts([b"x" * MEBIBYTE, b"x", b"x"], 0, Holding(share))
     for _ in range(3):
-        coming.send(None)
+        receiving.send(None)
     assert share.used == 0
     with pytest.raises(ServeError):
-        coming.send(None)
+        receiving.send(None)

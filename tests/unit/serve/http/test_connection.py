@@ -1,4 +1,4 @@
-"""Connections over real sockets: how long they may wait for their clients, and the limit on them."""
+"""Connections over real sockets: how long the server waits for a client, and how many connections it keeps open."""
 
 import asyncio
 import select
@@ -35,13 +35,13 @@ async def echo(request: Request) -> Response:
         return Response(status_code=499)
 
 
-BEGUN, GO = threading.Semaphore(0), threading.Event()
+STARTED, MAY_ANSWER = threading.Semaphore(0), threading.Event()
 
 
 async def slow(_request: Request) -> Response:
-    """Releases BEGUN when it starts, and answers once GO is set."""
-    BEGUN.release()
-    while not GO.is_set():
+    """Releases STARTED when it starts, and answers once MAY_ANSWER is set."""
+    STARTED.release()
+    while not MAY_ANSWER.is_set():
         await asyncio.sleep(0.01)
     return Response(b"late")
 
@@ -111,10 +111,10 @@ def answer(client: socket.socket) -> bytes:
 
 
 def slow_answer(connect: Connect) -> socket.socket:
-    """A connection whose request is in progress until GO is set."""
-    GO.clear()
+    """A connection whose request is in progress until MAY_ANSWER is set."""
+    MAY_ANSWER.clear()
     client = connect(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
-    assert BEGUN.acquire(timeout=20)
+    assert STARTED.acquire(timeout=20)
     return client
 
 
@@ -152,7 +152,7 @@ def test_second_request_on_a_connection_has_a_deadline(connect: Connect) -> None
 def test_connection_stays_open_while_its_answer_is_computed(connect: Connect) -> None:
     client = slow_answer(connect)
     time.sleep(1)
-    GO.set()
+    MAY_ANSWER.set()
     assert answer(client) == b"late"
 
 
@@ -184,10 +184,10 @@ def test_longest_waiting_connection_is_closed_for_a_new_one() -> None:
         idle = few(PING)
         assert answer(idle) == b"pong"
         silent, half = few(), few(HALF_A_BODY)
-        for gone in (idle, silent, half):
+        for longest_waiting in (idle, silent, half):
             assert answer(few(PING)) == b"pong"
-            assert read_all(gone) == b""
-        GO.set()
+            assert read_all(longest_waiting) == b""
+        MAY_ANSWER.set()
         assert answer(busy) == b"late"
 
 
@@ -195,6 +195,6 @@ def test_new_connection_is_closed_if_all_others_wait_for_answers() -> None:
     with listening(4, 20) as few:
         busy = [slow_answer(few) for _ in range(4)]
         assert read_all(few()) == b""
-        GO.set()
+        MAY_ANSWER.set()
         for client in busy:
             assert answer(client) == b"late"

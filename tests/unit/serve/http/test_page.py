@@ -47,8 +47,8 @@ def serving(model: Path, root: Path) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def url(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The server's model has windows of at most 128 tokens."""
-    with serving(tiny_model, tmp_path_factory.mktemp("served")) as found:
-        yield found
+    with serving(tiny_model, tmp_path_factory.mktemp("served")) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_keyboard_alone_asks_a_question_and_answer_is_marked(page: WebDriver) ->
     for name, text in (("question", "who?"), ("context", f"a {PARTY} b c d {PARTY} e f g. h i j k l m n.")):
         tab_to(page, name)
         page.switch_to.active_element.send_keys(Keys.CONTROL + "a", Keys.DELETE)
-        # The driver types no characters beyond the first 65,536.
+        # The driver can't type characters above U+FFFF.
         page.execute_script("document.activeElement.value = arguments[0]", text)
     tab_to(page, "ask")
     page.switch_to.active_element.send_keys(Keys.ENTER)
@@ -157,12 +157,12 @@ def test_live_regions_are_answer_state_progress_and_error(page: WebDriver) -> No
 def test_second_press_sends_no_request_and_focus_stays(page: WebDriver) -> None:
     """While a request runs, the poll of /ping does not enable the button, and a second press sends nothing."""
     page.execute_script("""
-        window.asked = 0;
+        window.requests = 0;
         window.polls = 0;
         const real = window.fetch;
         window.fetch = (path, ...rest) => {
           if (path === "ping") return real(path, ...rest).finally(() => { window.polls += 1; });
-          window.asked += 1;
+          window.requests += 1;
           return new Promise((resolve) => { window.release = () => resolve(real(path, ...rest)); });
         };
     """)
@@ -173,7 +173,7 @@ def test_second_press_sends_no_request_and_focus_stays(page: WebDriver) -> None:
     assert button.get_attribute("aria-disabled") == "true"
     assert text_of(page, "progress") == "The model is asked…"
     button.send_keys(Keys.ENTER)
-    assert page.execute_script("return window.asked") == 1
+    assert page.execute_script("return window.requests") == 1
     page.execute_script("window.release()")
     wait(page, lambda: button.get_attribute("aria-disabled") == "false")
     assert text_of(page, "progress") == ""

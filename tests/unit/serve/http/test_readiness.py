@@ -1,4 +1,4 @@
-"""/ping: why a model is not served, and its latency while the model computes; and the access log."""
+"""/ping: it says why a model is not served, and answers quickly while the model computes. Also the access log."""
 
 import asyncio
 import logging
@@ -66,9 +66,9 @@ def test_first_request_imports_no_module(tiny_model: Path) -> None:
 
 def failed_service(model_dir: Path) -> tuple[Service, TestClient]:
     service = service_of(model_dir)
-    done = threading.Event()
-    service.start(done.set)
-    assert done.wait(90)
+    failed = threading.Event()
+    service.start(failed.set)
+    assert failed.wait(90)
     return service, TestClient(create_app(service))
 
 
@@ -111,9 +111,9 @@ def test_damaged_file_is_named_by_ping(tiny_model: Path, tmp_path: Path, name: s
         (tmp_path / path.name).write_bytes(path.read_bytes())
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:40])
     _, client = failed_service(tmp_path)
-    got = error_of(client.get("/ping"))[2]
-    assert got.startswith(sentence.format(tmp_path))
-    assert "\n" not in got
+    error = error_of(client.get("/ping"))[2]
+    assert error.startswith(sentence.format(tmp_path))
+    assert "\n" not in error
 
 
 def test_ping_answers_while_the_model_computes(minilm_model: Path) -> None:

@@ -193,7 +193,7 @@ def predict_fn(data, model):
 
 @pytest.mark.parametrize("own", [{}, {"OMP_NUM_THREADS": "3", "HF_HUB_OFFLINE": "1"}], ids=["default", "set"])
 def test_handler_inherits_thread_share_and_hub_setting(own: dict[str, str], tmp_path: Path) -> None:
-    """Libraries see their share of the CPUs from the start of the process, and the hub unless the user turns it off."""
+    """A worker starts with OMP_NUM_THREADS, by default its share of the CPUs; HF_HUB_OFFLINE is as the user set it."""
     (tmp_path / "model/code").mkdir(parents=True)
     (tmp_path / "model/code/inference.py").write_text(ENVIRONMENT)
     workers = str(len(os.sched_getaffinity(0)))
@@ -283,32 +283,32 @@ sys.exit(main(["serve"]))
 def test_unsupported_gpu_is_reported_before_torch_is_imported(tmp_path: Path, libcuda: Callable[..., Path]) -> None:
     kept = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
     v100 = {"FAKE_CUDA_VERSION": "13000", "FAKE_CUDA_DEVICES": "Tesla V100-SXM2-16GB:7.0"}
-    done = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-P", "-X", "importtime", "-c", ON_A_GPU],
         env=kept | v100 | {"LD_LIBRARY_PATH": str(libcuda(tmp_path))},
         capture_output=True,
         text=True,
         timeout=60,
     )
-    lines = [line for line in done.stderr.splitlines() if not line.startswith("import time:")]
-    assert done.returncode == 1
+    lines = [line for line in ended.stderr.splitlines() if not line.startswith("import time:")]
+    assert ended.returncode == 1
     assert len(lines) == 1
     assert lines[0].startswith("berth: error: Tesla V100-SXM2-16GB has compute capability 7.0 but this image's torch")
     assert lines[0].endswith("use an image of profile cu124.")
-    assert " torch\n" not in done.stderr
+    assert " torch\n" not in ended.stderr
 
 
 def test_server_starts_without_a_lost_gpu(tmp_path: Path, libcuda: Callable[..., Path]) -> None:
     kept = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
     two = {"FAKE_CUDA_VERSION": "13000", "FAKE_CUDA_DEVICES": "NVIDIA A10G:8.6,NVIDIA A10G:8.6"}
     ours = {"SAGEMAKER_BASE_DIR": str(tmp_path), "SAGEMAKER_BIND_TO_PORT": str(free_port()), "BERTH_FAILURE_GRACE": "0"}
-    done = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-P", "-c", ON_A_GPU.replace("lambda *_: 1", "lambda *_: 4")],
         env=kept | two | ours | {"LD_LIBRARY_PATH": str(libcuda(tmp_path / "lib"))},
         capture_output=True,
         text=True,
         timeout=60,
     )
-    lines = done.stderr.splitlines()
+    lines = ended.stderr.splitlines()
     assert lines[0] == "berth: the driver offers 2 of 4 GPUs here (look at nvidia-smi and dmesg on the host)"
     assert any(line.startswith("berth: listening on port ") for line in lines)

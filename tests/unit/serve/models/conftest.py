@@ -13,10 +13,10 @@ from tests.unit.small_models import add_graph, save_tiny_model
 def endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
     monkeypatch.setenv("SAGEMAKER_MULTI_MODEL", "true")
     (tmp_path / "models").mkdir()
-    found = Endpoint(tmp_path)
-    with found.client:  # one event loop for all requests
-        yield found
-    found.models.close()
+    application = Endpoint(tmp_path)
+    with application.client:  # one event loop for all requests
+        yield application
+    application.models.close()
 
 
 @pytest.fixture(scope="session")

@@ -92,7 +92,7 @@ class LiveServer:
         return [path.name for path in self.tmp.glob("berth-models-*/*")]
 
     def memory(self) -> int:
-        """Bytes of memory of process 1, without its workers."""
+        """Bytes of memory of the server, without its workers."""
         text = Path(f"/proc/{self.process.pid}/smaps_rollup").read_text()
         return 1024 * int(re.findall(r"^Pss:\s+(\d+)", text, re.MULTILINE)[0])
 

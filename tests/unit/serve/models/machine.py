@@ -1,7 +1,7 @@
-"""Random loads, requests, unloads, kills and stops against a real multi-model server, compared with a model of it.
+"""A state machine: random loads, requests, unloads, kills and stops against a real multi-model server.
 
-Each name has a folder per kind of model. A `gated` model waits for files during its load and its requests, so the
-machine decides how long they take.
+It compares the server with the expected state of each model's name. Each name has a folder per kind of model. A
+`gated` model waits for files during its load and its requests, so the state machine decides how long they take.
 """
 
 import os
@@ -67,7 +67,7 @@ def write_models(base: Path, tiny: dict[str, Path]) -> None:
             folder.mkdir(parents=True)
             (folder / "inference.py").write_text(code)
         with (base / f"models/{name}-huge/weights").open("wb") as file:
-            file.truncate(1 << 42)  # without a byte of disk
+            file.truncate(1 << 42)  # a sparse file, which takes no space on the disk
 
 
 class NameState(Enum):
@@ -107,7 +107,7 @@ class Session:
         self.failure: BaseException | None = None
 
     def run(self, examples: int, steps: int, *, same: bool) -> None:
-        """Run `examples` examples of at most `steps` steps; `same`: in each run the same. Raises the first failure."""
+        """Run `examples` examples of at most `steps` steps, and raise the first failure. `same`: use a fixed seed."""
         machine = type("Machine", (ModelsMachine,), {"session": self})
         options = settings(
             max_examples=examples,
@@ -138,7 +138,7 @@ class Session:
             self.server = None
 
 
-def noted(step: "Callable[..., None]") -> "Callable[..., None]":
+def keep_failure(step: "Callable[..., None]") -> "Callable[..., None]":
     """Keep the first failure: Hypothesis repeats the steps and may report another failure that follows from it."""
 
     @wraps(step)
@@ -155,18 +155,18 @@ def noted(step: "Callable[..., None]") -> "Callable[..., None]":
 def names_where(condition: "Callable[[Name], bool]") -> tuple[Any, Any]:
     """A rule's strategy for the names that meet the condition, and the precondition that there is one."""
 
-    def found(machine: "ModelsMachine") -> list[str]:
+    def matching_names(machine: "ModelsMachine") -> list[str]:
         return [name for name, it in machine.names.items() if condition(it)]
 
-    return st.runner().flatmap(lambda machine: st.sampled_from(found(machine))), precondition(
-        lambda it: bool(found(it))
+    return st.runner().flatmap(lambda machine: st.sampled_from(matching_names(machine))), precondition(
+        lambda it: bool(matching_names(it))
     )
 
 
 ANY = st.sampled_from(NAMES)
 ABSENT, if_absent = names_where(lambda it: it.state is NameState.ABSENT)
 LOADING, if_loading = names_where(lambda it: it.load is not None)
-ASKED, if_asked = names_where(lambda it: bool(it.requests))
+INVOKED, if_invoked = names_where(lambda it: bool(it.requests))
 IDLE, if_idle = names_where(lambda it: it.state in (NameState.LOADING, NameState.READY) and not it.requests)
 
 
@@ -186,12 +186,12 @@ class ModelsMachine(RuleBasedStateMachine):
     # Steps
 
     @rule(name=ANY, kind=st.sampled_from((*LOADABLE, *LOADABLE, "gated", "gated", *REFUSED)))
-    @noted
+    @keep_failure
     def load(self, name: str, kind: str) -> None:
         it = self.names[name]
         if it.state is NameState.UNLOADING:
             if kind in LOADABLE:
-                it.loads.append((self._later("POST", "/models", self._body(name, kind)), kind))
+                it.loads.append((self._submit("POST", "/models", self._body(name, kind)), kind))
             return
         if it.state is not NameState.ABSENT:
             self._expect(409, "POST", "/models", self._body(name, kind))
@@ -202,33 +202,33 @@ class ModelsMachine(RuleBasedStateMachine):
 
     @if_absent
     @rule(name=ABSENT)
-    @noted
+    @keep_failure
     def load_slowly(self, name: str) -> None:
         it = self.names[name]
         self._file(name, "hold").touch()
-        it.load = self._later("POST", "/models", self._body(name, "gated"))
+        it.load = self._submit("POST", "/models", self._body(name, "gated"))
         it.state, it.kind = NameState.LOADING, "gated"
         until(lambda: f"{name}-gated" in self.server.workers(), "a load")
 
     @if_loading
     @rule(name=LOADING)
-    @noted
+    @keep_failure
     def finish_load(self, name: str) -> None:
         it = self.names[name]
         assert it.load is not None
         self._file(name, "hold").unlink()
-        self._answered(it.load, 200)
+        self._check_status(it.load, 200)
         it.state, it.load = NameState.READY, None
 
     @rule(name=ANY, count=st.integers(1, 3))
-    @noted
+    @keep_failure
     def invoke(self, name: str, count: int) -> None:
         it = self.names[name]
         if it.state is NameState.READY and it.kind == "gated":
             for _ in range(count):
                 self.gates += 1
                 gate = self.session.base / f"gate-{self.session.examples}-{self.gates}"
-                it.requests.append((self._later("POST", f"/models/{name}/invoke", str(gate)), gate))
+                it.requests.append((self._submit("POST", f"/models/{name}/invoke", str(gate)), gate))
             until(lambda: self.server.metrics()["berth_active_requests"] == self._in_flight(), "requests")
         elif it.state is NameState.READY:
             self._check_answer(name)
@@ -236,40 +236,40 @@ class ModelsMachine(RuleBasedStateMachine):
             expected = 503 if it.state is NameState.LOADING else 404
             self._expect(expected, "POST", f"/models/{name}/invoke", QUESTION)
 
-    @if_asked
-    @rule(name=ASKED)
-    @noted
+    @if_invoked
+    @rule(name=INVOKED)
+    @keep_failure
     def finish_requests(self, name: str) -> None:
         it = self.names[name]
         for _, gate in it.requests:
             gate.touch()
         for answer, gate in it.requests:
-            assert self._answered(answer, 200).json() == f"{name}-gated"
+            assert self._check_status(answer, 200).json() == f"{name}-gated"
             gate.unlink()
         it.requests.clear()
         if it.state is NameState.UNLOADING:
             self._finish_unload(name)
 
     @rule(name=ANY)
-    @noted
+    @keep_failure
     def unload(self, name: str) -> None:
         it = self.names[name]
         if it.state is NameState.ABSENT:
             self._expect(404, "DELETE", f"/models/{name}")
         elif it.requests:
-            it.unloads.append(self._later("DELETE", f"/models/{name}"))
+            it.unloads.append(self._submit("DELETE", f"/models/{name}"))
             it.state = NameState.UNLOADING
             until(lambda: self._status("GET", f"/models/{name}") == 404, "an unload")
         else:
             self._expect(200, "DELETE", f"/models/{name}")
             if it.load is not None:
-                self._answered(it.load, 503)
+                self._check_status(it.load, 503)
                 self._file(name, "hold").unlink()
             self.names[name] = Name()
 
     @if_idle
     @rule(name=IDLE, for_good=st.booleans())
-    @noted
+    @keep_failure
     def kill(self, name: str, for_good: bool) -> None:
         """Kill the worker. `for_good`: its replacement fails to load the model."""
         it = self.names[name]
@@ -283,12 +283,12 @@ class ModelsMachine(RuleBasedStateMachine):
         self._count("kill")
         if fails:
             until(lambda: self._status("GET", f"/models/{name}") == 404, "the end of a model without a worker")
-            until(lambda: len(self.server.scratch()) < len(self._with_worker()), "the end of its folder")
+            until(lambda: len(self.server.scratch()) < len(self._folders_with_worker()), "the end of its folder")
             self._file(name, "broken").unlink()
             self.names[name] = Name()
             self._count("kill for good")
         elif it.load is not None:
-            self._answered(it.load, 507)  # as if the kernel had killed it for memory
+            self._check_status(it.load, 507)  # as if the kernel had killed it for memory
             self._file(name, "hold").unlink()
             self.names[name] = Name()
         else:
@@ -299,7 +299,7 @@ class ModelsMachine(RuleBasedStateMachine):
     # What holds after each step
 
     @invariant()
-    @noted
+    @keep_failure
     def server_is_as_expected(self) -> None:
         """The list has the loaded models, counters never decrease, and nothing of an unloaded model is left."""
         self.session.steps += 1
@@ -315,10 +315,10 @@ class ModelsMachine(RuleBasedStateMachine):
         fallen = {name: value for name, value in self.counters.items() if counters.get(name, 0.0) < value}
         assert fallen == {}
         self.counters = counters
-        assert set(self.server.workers()) == self._with_worker()
-        assert len(self.server.scratch()) == len(self._with_worker())
+        assert set(self.server.workers()) == self._folders_with_worker()
+        assert len(self.server.scratch()) == len(self._folders_with_worker())
 
-    @noted
+    @keep_failure
     def teardown(self) -> None:
         """End the example, and the server if it has lasted long enough."""
         self.session.examples += 1
@@ -342,14 +342,14 @@ class ModelsMachine(RuleBasedStateMachine):
         for _, gate in pending:
             gate.touch()
         for answer, gate in pending:
-            self._answered(answer, 200)
+            self._check_status(answer, 200)
             gate.unlink()
         for name, it in self.names.items():
             self._file(name, "hold").unlink(missing_ok=True)
             for unload in it.unloads:
-                self._answered(unload, 200, 503)
+                self._check_status(unload, 200, 503)
             for load in [*(load for load, _ in it.loads), *([it.load] if it.load else [])]:
-                self._answered(load, 200, 503)
+                self._check_status(load, 200, 503)
         assert self.server.end() == 0, self.server.log.read_text()[-3000:]
         assert self.server.workers() == {}
         assert list(self.server.tmp.iterdir()) == []
@@ -367,10 +367,10 @@ class ModelsMachine(RuleBasedStateMachine):
     def _finish_unload(self, name: str) -> None:
         it = self.names[name]
         for unload in it.unloads:
-            self._answered(unload, 200)
-        found = [(self._answered(load, 200, 409).status_code, kind) for load, kind in it.loads]
-        assert sorted(status for status, _ in found) == ([200] + [409] * (len(found) - 1) if found else []), found
-        loaded = [kind for status, kind in found if status == 200]
+            self._check_status(unload, 200)
+        loads = [(self._check_status(load, 200, 409).status_code, kind) for load, kind in it.loads]
+        assert sorted(status for status, _ in loads) == ([200] + [409] * (len(loads) - 1) if loads else []), loads
+        loaded = [kind for status, kind in loads if status == 200]
         self.names[name] = Name(NameState.READY, loaded[0]) if loaded else Name()
 
     def _check_answer(self, name: str) -> None:
@@ -387,13 +387,13 @@ class ModelsMachine(RuleBasedStateMachine):
         self._count(f"{method} {_without_name(path)} {status}")
         return answer
 
-    def _answered(self, future: "Future[Response]", *statuses: int) -> Response:
+    def _check_status(self, future: "Future[Response]", *statuses: int) -> Response:
         answer = future.result()
         assert answer.status_code in statuses, f"{answer.request.method} {answer.url}: {answer.text}"
         self._count(f"{answer.request.method} {_without_name(answer.url.path)} {answer.status_code}, waited for")
         return answer
 
-    def _later(self, method: str, path: str, value: Any = None) -> "Future[Response]":
+    def _submit(self, method: str, path: str, value: Any = None) -> "Future[Response]":
         return self.threads.submit(self.server.ask, method, path, value)
 
     def _status(self, method: str, path: str, value: Any = None) -> int:
@@ -408,7 +408,7 @@ class ModelsMachine(RuleBasedStateMachine):
     def _in_flight(self) -> int:
         return sum(len(it.requests) for it in self.names.values())
 
-    def _with_worker(self) -> set[str]:
+    def _folders_with_worker(self) -> set[str]:
         return {f"{name}-{it.kind}" for name, it in self.names.items() if it.state is not NameState.ABSENT}
 
     def _count(self, what: str, times: int = 1) -> None:

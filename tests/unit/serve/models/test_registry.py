@@ -47,9 +47,9 @@ def test_handler_is_loaded_and_logged_with_its_models_name(
     folder = add_model(endpoint, "echo", inference_py=ECHO)
     with caplog.at_level(logging.INFO, "berth.serve.models.service"):
         assert endpoint.load("echo", folder).status_code == 200
-    of_service = [record.getMessage() for record in caplog.records if record.name == "berth.serve.models.service"]
-    assert of_service[0] == f"echo: handler: {folder}/code/inference.py (model_fn)"
-    assert of_service[1].startswith("echo: ready: loaded in ")
+    lines = [record.getMessage() for record in caplog.records if record.name == "berth.serve.models.service"]
+    assert lines[0] == f"echo: handler: {folder}/code/inference.py (model_fn)"
+    assert lines[1].startswith("echo: ready: loaded in ")
     assert endpoint.client.post("/models/echo/invoke", json=[1]).json() == [1]
 
 
@@ -131,6 +131,6 @@ def test_stop_refuses_loads_and_close_ends_all_workers(endpoint: Endpoint) -> No
 
 
 def test_loaded_models_reserve_the_memory_that_they_will_need(endpoint: Endpoint, tiny_model: Path) -> None:
-    endpoint.models._capacity = 400_000_000  # two of 160 MB, whatever they take at first
+    endpoint.models._capacity = 400_000_000  # room for two models that reserve 160 MB each
     folder = add_model(endpoint, "one", tiny_model)
     assert [endpoint.load(name, folder).status_code for name in ("one", "two", "three")] == [200, 200, 507]

@@ -32,7 +32,7 @@ def model_fn(model_dir):
     return folder
 
 def predict_fn(data, folder):
-    (folder / "asked").touch()
+    (folder / "invoked").touch()
     wait_for(folder / "may_answer")
     return data
 """
@@ -68,13 +68,13 @@ def test_load_during_an_unload_of_the_same_name_waits(endpoint: Endpoint, folder
     (folder / "may_load").touch()
     assert endpoint.load("a", folder).status_code == 200
     pending = run(ask, endpoint, "a", [1])
-    until((folder / "asked").exists)
+    until((folder / "invoked").exists)
     unloads = [run(client.delete, "/models/a") for _ in range(2)]
     until(lambda: endpoint.names() == [])
     assert [error_of(found)[0] for found in (ask(endpoint, "a"), client.get("/models/a"))] == [404, 404]
     loaded = run(endpoint.load, "a", folder)
     assert endpoint.load("b", folder).status_code == 200  # others do not wait
-    assert models.active == 1, "a stop waits for the request"
+    assert models.active == 1, "a stop must wait for the request"
     assert not any(future.done() for future in (pending, loaded, *unloads))
 
     (folder / "may_answer").touch()
@@ -84,7 +84,7 @@ def test_load_during_an_unload_of_the_same_name_waits(endpoint: Endpoint, folder
     assert ask(endpoint, "a", [2]).json() == [2]
     assert endpoint.names() == ["a", "b"]
     kept = list((endpoint.root / "scratch").iterdir())
-    assert len(kept) == 2, "the folder of the first load is gone"
+    assert len(kept) == 2, "the folder of the first load must be removed"
     assert all((path / "tmp").is_dir() for path in kept)
 
 
@@ -92,7 +92,7 @@ def test_one_of_several_loads_during_an_unload_succeeds(endpoint: Endpoint, fold
     (folder / "may_load").touch()
     assert endpoint.load("a", folder).status_code == 200
     pending = run(ask, endpoint, "a")
-    until((folder / "asked").exists)
+    until((folder / "invoked").exists)
     unload = run(endpoint.client.delete, "/models/a")
     until(lambda: endpoint.names() == [])
     loads = [run(endpoint.load, "a", folder) for _ in range(3)]
@@ -164,7 +164,7 @@ def test_stop_during_an_unload_still_answers_accepted_requests(endpoint: Endpoin
     (folder / "may_load").touch()
     assert endpoint.load("a", folder).status_code == 200
     pending = run(ask, endpoint, "a", [1])
-    until((folder / "asked").exists)
+    until((folder / "invoked").exists)
     unload = run(endpoint.client.delete, "/models/a")
     until(lambda: endpoint.names() == [])
     waiting = run(endpoint.load, "a", folder)

@@ -54,7 +54,7 @@ def without_scores(value: Any) -> Any:
     """The answers without their scores, whose last digits depend on the batch."""
     if isinstance(value, list):
         return [without_scores(each) for each in value]
-    return {name: given for name, given in value.items() if name != "score"}
+    return {name: field for name, field in value.items() if name != "score"}
 
 
 def test_error_of_a_json_line_is_in_its_place(tiny_client: TestClient) -> None:
@@ -142,9 +142,9 @@ def test_records_after_a_full_response_get_errors(tiny_model: Path) -> None:
 
 def test_total_length_of_errors_is_limited(tiny_model: Path) -> None:
     limits = RequestLimits(tokens=512 * 32, answer_characters=6000, batch=False)
-    reading = ModelTraits(None, 512, 0.0, limits)  # type: ignore[arg-type]  # no line gets as far as the tokenizer
+    traits = ModelTraits(None, 512, 0.0, limits)  # type: ignore[arg-type]  # no line gets as far as the tokenizer
     wrong = json.dumps({f"key{number}" * 10: number for number in range(12)})
-    prepared = prepare_body("\n".join([wrong] * 512).encode(), request_codec(JSON_LINES), reading)
+    prepared = prepare_body("\n".join([wrong] * 512).encode(), request_codec(JSON_LINES), traits)
     errors = [error for error in prepared.outcomes if isinstance(error, ServeError)]
     assert len(errors) == 512
     assert len({id(error) for error in errors}) == 2
@@ -175,11 +175,11 @@ def test_memory_and_time_of_a_bad_body_are_limited(name: str, batch: bool) -> No
     limits = RequestLimits(tokens=4096, batch=batch)
     begin = {"small objects": b"[", "one line": b"[", "one key": b"{", "rows in one quote": b'"'}.get(name, b"")
     body = begin + part * ((limits.body - 2) // len(part))
-    reading = ModelTraits(None, 512, 0.0, limits)  # type: ignore[arg-type]  # no record gets as far as the tokenizer
+    traits = ModelTraits(None, 512, 0.0, limits)  # type: ignore[arg-type]  # no record gets as far as the tokenizer
     tracemalloc.start()
     began = time.process_time()
     with suppress(ServeError):
-        answer_body(prepare_body(body, request_codec(media_type), reading), [], CODECS[media_type])
+        answer_body(prepare_body(body, request_codec(media_type), traits), [], CODECS[media_type])
     seconds, peak = time.process_time() - began, tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     print(f"{name}: {seconds:.1f} s, {peak / len(body):.0f} times the body")

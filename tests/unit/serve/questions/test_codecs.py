@@ -11,9 +11,9 @@ from berth.serve.questions.json_text import decode, dump, encode
 from berth.serve.questions.records import Records
 
 ANSWER = {"score": 0.5, "start": 3, "end": 8, "answer": "Paris"}
-LATER = {"score": 0.25, "start": 0, "end": 9, "answer": 'the "old"\ncity, here'}
+SECOND = {"score": 0.25, "start": 0, "end": 9, "answer": 'the "old"\ncity, here'}
 REFUSED = ServeError(Kind.BAD_REQUEST, "`context` is empty: send some text")
-READ = "send `application/json`, `application/jsonlines` or `text/csv`"
+SUPPORTED_TYPES = "send `application/json`, `application/jsonlines` or `text/csv`"
 
 
 @pytest.mark.parametrize(
@@ -38,8 +38,8 @@ def test_request_codec_reads_content_type_parameters(header: str | None, media_t
 @pytest.mark.parametrize(
     ("header", "sentence"),
     [
-        ("application/x-npy", f"Content-Type `application/x-npy` can't be read: {READ}"),
-        ("application/jsons", f"Content-Type `application/jsons` can't be read: {READ}"),
+        ("application/x-npy", f"Content-Type `application/x-npy` can't be read: {SUPPORTED_TYPES}"),
+        ("application/jsons", f"Content-Type `application/jsons` can't be read: {SUPPORTED_TYPES}"),
         ("application/json; charset=klingon", "charset `klingon` can't be read: send UTF-8"),
         ("application/json; charset=latin-1", "charset `latin-1` can't be read: send UTF-8"),
     ],
@@ -170,16 +170,16 @@ def test_error_for_json_lines_sent_as_json_names_the_type() -> None:
 
 
 @pytest.mark.parametrize(
-    ("media_type", "wanted"),
+    ("media_type", "example"),
     [
         (JSON_LINES, 'a request a line, such as {"inputs": {"question": "…", "context": "…"}}'),
         (CSV, 'a question a row, such as "…question…","…context…"'),
     ],
 )
-def test_error_for_an_empty_body_shows_an_example_of_its_type(media_type: str, wanted: str) -> None:
+def test_error_for_an_empty_body_shows_an_example_of_its_type(media_type: str, example: str) -> None:
     with pytest.raises(ServeError) as caught:
         text_of(b"\n", media_type)
-    assert (caught.value.status, caught.value.message) == (400, f"the body is empty: send {wanted}")
+    assert (caught.value.status, caught.value.message) == (400, f"the body is empty: send {example}")
 
 
 def test_json_lines_have_one_record_per_line() -> None:
@@ -245,13 +245,13 @@ def test_csv_cell_may_have_200000_characters() -> None:
 
 
 ONE, MANY = Records(iter(()), separate=False, header=True), Records(iter(()), separate=True, count=3)
-IN_PLACE = {"error": "`context` is empty: send some text", "error_type": "bad_request"}
+REFUSED_RECORD = {"error": "`context` is empty: send some text", "error_type": "bad_request"}
 
 
 def test_json_answers() -> None:
     assert json.loads(CODECS[JSON].write(ONE, [ANSWER])) == ANSWER
-    assert json.loads(CODECS[JSON].write(ONE, [[ANSWER, LATER]])) == [ANSWER, LATER]
-    assert json.loads(CODECS[JSON].write(MANY, [ANSWER, REFUSED, [LATER]])) == [ANSWER, IN_PLACE, [LATER]]
+    assert json.loads(CODECS[JSON].write(ONE, [[ANSWER, SECOND]])) == [ANSWER, SECOND]
+    assert json.loads(CODECS[JSON].write(MANY, [ANSWER, REFUSED, [SECOND]])) == [ANSWER, REFUSED_RECORD, [SECOND]]
 
 
 def test_json_lines_answers() -> None:
@@ -261,16 +261,16 @@ def test_json_lines_answers() -> None:
         return [json.loads(line) for line in whole]
 
     assert lines(ONE, [ANSWER]) == [ANSWER]
-    assert lines(ONE, [[ANSWER, LATER]]) == [ANSWER, LATER]
-    assert lines(MANY, [ANSWER, REFUSED, [LATER]]) == [ANSWER, IN_PLACE, [LATER]]
+    assert lines(ONE, [[ANSWER, SECOND]]) == [ANSWER, SECOND]
+    assert lines(MANY, [ANSWER, REFUSED, [SECOND]]) == [ANSWER, REFUSED_RECORD, [SECOND]]
 
 
 def test_csv_answers() -> None:
     header = "score,start,end,answer,error\r\n"
     rows = '0.5,3,8,Paris,\r\n,,,,`context` is empty: send some text\r\n0.25,0,9,"the ""old""\ncity, here",\r\n'
-    named = Records(iter(()), separate=True, header=True, count=3)
-    assert CODECS[CSV].write(MANY, [ANSWER, REFUSED, LATER]) == rows
-    assert CODECS[CSV].write(named, [ANSWER, REFUSED, LATER]) == header + rows
+    with_names = Records(iter(()), separate=True, header=True, count=3)
+    assert CODECS[CSV].write(MANY, [ANSWER, REFUSED, SECOND]) == rows
+    assert CODECS[CSV].write(with_names, [ANSWER, REFUSED, SECOND]) == header + rows
     assert CODECS[CSV].write(ONE, [[ANSWER]]) == header + "0.5,3,8,Paris,\r\n"
 
 
@@ -310,7 +310,7 @@ def test_batch_transform_with_too_many_records_names_max_payload() -> None:
 
 
 def test_too_long_record_is_not_decoded() -> None:
-    limits = RequestLimits(tokens=64)  # 4,096 characters, which would be an error of another kind
+    limits = RequestLimits(tokens=64)  # at most 4,096 characters; decoding the record would give another error
     [value] = read(JSON_LINES, "x" * 4097, limits).values
     assert (value.kind, "4096" in value.message) == (Kind.TOO_LARGE, True)
     for media_type in (JSON, CSV):

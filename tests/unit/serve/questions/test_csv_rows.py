@@ -49,9 +49,9 @@ def test_read_rows_agrees_with_pythons_csv_on_random_texts() -> None:
     for _ in range(20_000):
         text = "".join(draw.choices('a,"\n\r ', (3, 3, 4, 2, 1, 1), k=draw.randint(1, 12)))
         try:
-            theirs = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
+            expected = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
         except csv.Error:
             continue
         agreed += 1
-        assert read(text) == theirs, text
+        assert read(text) == expected, text
     assert agreed > 5000

@@ -21,7 +21,7 @@ def test_list_with_one_question_is_not_single() -> None:
 
 
 def test_parse_parameters() -> None:
-    given = {
+    values = {
         "top_k": 3,
         "doc_stride": 0,
         "max_answer_len": 30,
@@ -30,7 +30,7 @@ def test_parse_parameters() -> None:
         "handle_impossible_answer": True,
         "align_to_words": False,
     }
-    assert parse({"inputs": ONE, "parameters": given}).parameters == Parameters(**given)
+    assert parse({"inputs": ONE, "parameters": values}).parameters == Parameters(**values)
     assert parse({"inputs": ONE, "parameters": {"topk": 3}}).parameters == Parameters(top_k=3)
     assert parse({"inputs": ONE, "parameters": None}).parameters == Parameters()
 

@@ -19,10 +19,10 @@ TEXT = json.dumps(WHOLE)
 
 def refusal(body: str | bytes, content_type: str) -> tuple[int, str]:
     """Status and error of a body that is refused before it is tokenised."""
-    reading: Any = ModelTraits(None, 512, 0.0, RequestLimits())  # type: ignore[arg-type]
+    traits: Any = ModelTraits(None, 512, 0.0, RequestLimits())  # type: ignore[arg-type]
     sent = body.encode() if isinstance(body, str) else body
     with pytest.raises(ServeError) as caught:
-        prepare_body(sent, request_codec(content_type), reading)
+        prepare_body(sent, request_codec(content_type), traits)
     return caught.value.status, caught.value.message
 
 
@@ -80,8 +80,8 @@ def test_common_mistakes_in_json_bodies_get_advice(body: str | bytes, facts: str
     ],
 )
 def test_wrong_content_types_get_advice(content_type: str, body: str, status: int, facts: str) -> None:
-    got, sentence = refusal(body, content_type)
-    assert (got, facts in sentence) == (status, True), sentence
+    refusal_status, sentence = refusal(body, content_type)
+    assert (refusal_status, facts in sentence) == (status, True), sentence
 
 
 def test_byte_order_mark_does_not_change_the_error() -> None:

@@ -67,11 +67,11 @@ CUTS = {
 
 
 @pytest.fixture(scope="module")
-def reading() -> ModelTraits:
+def traits() -> ModelTraits:
     return ModelTraits(PairTokenizer.of(tiny_tokenizer(), token_types=True), 128, 0.0, RequestLimits(batch=True))
 
 
-def transformed(bodies: Iterator[bytes], content_type: str, accept: str, reading: ModelTraits) -> list[str]:
+def transformed(bodies: Iterator[bytes], content_type: str, accept: str, traits: ModelTraits) -> list[str]:
     """The lines of the output file with AssembleWith Line. ServeError for the first body that is refused, because
     SageMaker then ends the job.
     """
@@ -79,7 +79,7 @@ def transformed(bodies: Iterator[bytes], content_type: str, accept: str, reading
     codec = answer_codec(accept, requested)
     written = []
     for body in bodies:
-        prepared = prepare_body(body, requested, reading)
+        prepared = prepare_body(body, requested, traits)
         logits = [RowLogits(*np.zeros((2, len(row.input_ids)), np.float32)) for row in prepared.rows]
         written.append(answer_body(prepared, logits, codec).decode() + "\n")
     return [line for line in "".join(written).splitlines() if line]
@@ -89,10 +89,10 @@ def answers(lines: list[str], accept: str) -> list[str]:
     """The answer to each row (the only word of its context), BAD for an error, and NAMES for a row of column names."""
     if accept == JSON_LINES:
         return [json.loads(line).get("answer", BAD) for line in lines]
-    found = []
+    texts = []
     for row in csv.reader(io.StringIO("\n".join(lines))):
-        found.append(NAMES if row == NAMES.split(",") else BAD if row[4] else row[3])
-    return found
+        texts.append(NAMES if row == NAMES.split(",") else BAD if row[4] else row[3])
+    return texts
 
 
 def json_lines(end: str = "\n", bad: dict[int, str] | None = None) -> str:
@@ -134,9 +134,9 @@ FILES = {
 
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("name", FILES)
-def test_every_row_is_answered_in_its_place(reading: ModelTraits, name: str, cut: str) -> None:
+def test_every_row_is_answered_in_its_place(traits: ModelTraits, name: str, cut: str) -> None:
     content_type, text, expected = FILES[name]
-    lines = transformed(CUTS[cut](text.encode()), content_type, content_type, reading)
+    lines = transformed(CUTS[cut](text.encode()), content_type, content_type, traits)
     assert answers(lines, content_type) == expected
 
 
@@ -148,9 +148,9 @@ def test_every_row_is_answered_in_its_place(reading: ModelTraits, name: str, cut
     ],
 )
 def test_invalid_utf_8_is_an_error_of_its_record_only(
-    reading: ModelTraits, content_type: str, good: bytes, bad: bytes
+    traits: ModelTraits, content_type: str, good: bytes, bad: bytes
 ) -> None:
-    prepared = prepare_body(b"\n".join([good, bad, good]), request_codec(content_type), reading)
+    prepared = prepare_body(b"\n".join([good, bad, good]), request_codec(content_type), traits)
     first, second, third = prepared.outcomes
     assert isinstance(second, ServeError)
     assert (second.status, "not UTF-8" in second.message) == (400, True)
@@ -166,15 +166,15 @@ def other_columns() -> str:
     return "id,question,context\n" + "".join(f"{number},Who?,word{number}\n" for number in range(ROWS))
 
 
-def text_of_lines() -> str:
+def multi_line_text() -> str:
     return table(bad={4: '"Who is the first of all of them,\nwho is the last of all of them, and\nwho is not?",word4'})
 
 
 REFUSED = {
     "other order": (other_order(), [*CUTS], "write the file with these two columns in this order"),
     "other columns": (other_columns(), [*CUTS], 'InputFilter to "$[1:3]"'),
-    "text of lines": (
-        text_of_lines(),
+    "text over several lines": (
+        multi_line_text(),
         ["single", "single without ends", "one to two lines", "a few lines"],
         "set SplitType to None",
     ),
@@ -184,21 +184,21 @@ REFUSED = {
 
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("name", REFUSED)
-def test_csv_that_could_be_read_wrongly_in_parts_is_refused(reading: ModelTraits, name: str, cut: str) -> None:
+def test_csv_that_could_be_read_wrongly_in_parts_is_refused(traits: ModelTraits, name: str, cut: str) -> None:
     text, cuts, advice = REFUSED[name]
     if cut not in cuts:
-        assert answers(transformed(CUTS[cut](text.encode()), CSV, CSV, reading), CSV) == GOOD
+        assert answers(transformed(CUTS[cut](text.encode()), CSV, CSV, traits), CSV) == GOOD
         return
     with pytest.raises(ServeError) as caught:
-        transformed(CUTS[cut](text.encode()), CSV, CSV, reading)
+        transformed(CUTS[cut](text.encode()), CSV, CSV, traits)
     assert (caught.value.status, advice in caught.value.message) == (400, True), caught.value.message
 
 
-def test_later_bodies_of_a_refused_file_are_refused(reading: ModelTraits) -> None:
+def test_later_bodies_of_a_refused_file_are_refused(traits: ModelTraits) -> None:
     reader = Reader(Share(1 << 20, "bytes of requests wait to be read", lambda: 0.0))
 
     def read(body: bytes) -> PreparedBody:
-        return asyncio.run(reader.read(body, request_codec(CSV), reading))
+        return asyncio.run(reader.read(body, request_codec(CSV), traits))
 
     first, *others = single(other_order().encode())
     with pytest.raises(ServeError, match=r"^the first row names the columns context, question, and"):
@@ -209,28 +209,28 @@ def test_later_bodies_of_a_refused_file_are_refused(reading: ModelTraits) -> Non
     assert [len(read(body).outcomes) for body in single(table(names="question,context").encode())] == [0] + ROWS * [1]
 
 
-def test_columns_selected_by_input_filter_are_answered(reading: ModelTraits) -> None:
+def test_columns_selected_by_input_filter_are_answered(traits: ModelTraits) -> None:
     selected = "".join(",".join(line.split(",")[1:3]) + "\n" for line in other_columns().splitlines())
     for cut in CUTS.values():
-        assert answers(transformed(cut(selected.encode()), CSV, CSV, reading), CSV) == [NAMES, *GOOD]
+        assert answers(transformed(cut(selected.encode()), CSV, CSV, traits), CSV) == [NAMES, *GOOD]
 
 
-def test_json_lines_answer_has_no_line_for_column_names(reading: ModelTraits) -> None:
+def test_json_lines_answer_has_no_line_for_column_names(traits: ModelTraits) -> None:
     names = table(names="question,context").encode()
     for cut in ("whole", "a few lines", "all lines"):
-        assert answers(transformed(CUTS[cut](names), CSV, JSON_LINES, reading), JSON_LINES) == GOOD
+        assert answers(transformed(CUTS[cut](names), CSV, JSON_LINES, traits), JSON_LINES) == GOOD
     with pytest.raises(ServeError, match="BatchStrategy SingleRecord") as caught:
-        transformed(single(names), CSV, JSON_LINES, reading)
+        transformed(single(names), CSV, JSON_LINES, traits)
     assert caught.value.status == 406
 
 
-def test_error_for_too_many_records_names_max_payload(reading: ModelTraits) -> None:
+def test_error_for_too_many_records_names_max_payload(traits: ModelTraits) -> None:
     with pytest.raises(ServeError, match="MaxPayloadInMB") as caught:
-        transformed(whole(b"a,b\n" * 65_537), CSV, CSV, reading)
+        transformed(whole(b"a,b\n" * 65_537), CSV, CSV, traits)
     assert caught.value.status == 413
 
 
-def test_json_lines_sent_as_json_are_refused_unless_one_per_body(reading: ModelTraits) -> None:
-    assert len(transformed(single(json_lines().encode()), JSON, JSON, reading)) == ROWS
+def test_json_lines_sent_as_json_are_refused_unless_one_per_body(traits: ModelTraits) -> None:
+    assert len(transformed(single(json_lines().encode()), JSON, JSON, traits)) == ROWS
     with pytest.raises(ServeError, match="`application/jsonlines`"):
-        transformed(whole(json_lines().encode()), JSON, JSON, reading)
+        transformed(whole(json_lines().encode()), JSON, JSON, traits)

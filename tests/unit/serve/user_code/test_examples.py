@@ -61,7 +61,7 @@ TRUNCATING = ("text-classification", "feature-extraction")
 
 @pytest.mark.parametrize("task", OTHER_HEADS)
 def test_readme_example_loads_each_other_head(task: str, model: Any) -> None:
-    """The README's three lines load a model that is refused without them, with the task that its table names."""
+    """Each model is refused without a handler, and loads with the README's three lines and the task in its table."""
     kind, text, is_right = OTHER_HEADS[task]
     save_with_head(kind, model())
     (fault,) = serving_faults(model(), "mine")

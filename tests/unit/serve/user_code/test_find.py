@@ -17,7 +17,7 @@ def write(root: Path, name: str, text: str = HANDLER) -> Path:
     return path
 
 
-def found(root: Path, **environ: str) -> Path | None:
+def handler_in(root: Path, **environ: str) -> Path | None:
     code = find_code(root / "model", environ)
     return code.file.relative_to(root) if isinstance(code, UserCode) else None
 
@@ -28,14 +28,14 @@ def found(root: Path, **environ: str) -> Path | None:
     ids=["in the archive", "a folder deeper", "mounted"],
 )
 def test_folders_in_which_a_handler_is_found(tmp_path: Path, name: str) -> None:
-    assert found(tmp_path) is None
+    assert handler_in(tmp_path) is None
     write(tmp_path, "model/bert/config.json", "{}")
     write(tmp_path, name)
-    assert found(tmp_path) == Path(name)
+    assert handler_in(tmp_path) == Path(name)
     # The SDK sets these variables for a model without code, and for one with code.
-    assert found(tmp_path, SAGEMAKER_PROGRAM="", SAGEMAKER_SUBMIT_DIRECTORY="") == Path(name)
+    assert handler_in(tmp_path, SAGEMAKER_PROGRAM="", SAGEMAKER_SUBMIT_DIRECTORY="") == Path(name)
     nowhere = str(tmp_path / "nowhere")
-    assert found(tmp_path, SAGEMAKER_PROGRAM="inference.py", SAGEMAKER_SUBMIT_DIRECTORY=nowhere) == Path(name)
+    assert handler_in(tmp_path, SAGEMAKER_PROGRAM="inference.py", SAGEMAKER_SUBMIT_DIRECTORY=nowhere) == Path(name)
 
 
 def test_model_dir_is_the_folder_inside_the_archive(tmp_path: Path) -> None:
@@ -62,10 +62,12 @@ def test_variables_name_folder_and_file_of_the_handler(tmp_path: Path) -> None:
     write(tmp_path, "model/code/inference.py")
     write(tmp_path, "mine/sub/handler.py")
     mine = str(tmp_path / "mine")
-    named = {"SAGEMAKER_PROGRAM": "sub/handler.py", "SAGEMAKER_SUBMIT_DIRECTORY": mine}
-    assert found(tmp_path, **named) == Path("mine/sub/handler.py")
-    assert found(tmp_path, **{**named, "SAGEMAKER_SUBMIT_DIRECTORY": f"file://{mine}"}) == Path("mine/sub/handler.py")
-    assert found(tmp_path, **{**named, "SAGEMAKER_PROGRAM": "sub/handler"}) == Path("mine/sub/handler.py")
+    variables = {"SAGEMAKER_PROGRAM": "sub/handler.py", "SAGEMAKER_SUBMIT_DIRECTORY": mine}
+    assert handler_in(tmp_path, **variables) == Path("mine/sub/handler.py")
+    assert handler_in(tmp_path, **{**variables, "SAGEMAKER_SUBMIT_DIRECTORY": f"file://{mine}"}) == Path(
+        "mine/sub/handler.py"
+    )
+    assert handler_in(tmp_path, **{**variables, "SAGEMAKER_PROGRAM": "sub/handler"}) == Path("mine/sub/handler.py")
 
 
 @pytest.mark.parametrize(
@@ -115,11 +117,11 @@ def test_shell_script_is_not_a_handler(tmp_path: Path) -> None:
     assert find_code(tmp_path / "model", {"SAGEMAKER_PROGRAM": "train.sh"}) == expected
 
 
-@pytest.mark.parametrize("named", ["/home/me/src/mine.py", "../src/mine.py", "src/mine.py", "src/mine"])
-def test_program_path_of_the_users_machine_finds_the_packed_file(tmp_path: Path, named: str) -> None:
+@pytest.mark.parametrize("program", ["/home/me/src/mine.py", "../src/mine.py", "src/mine.py", "src/mine"])
+def test_program_path_of_the_users_machine_finds_the_packed_file(tmp_path: Path, program: str) -> None:
     """The SDK's local mode sets such a path for an entry_point without a source_dir."""
     write(tmp_path, "model/code/mine.py")
-    assert found(tmp_path, SAGEMAKER_PROGRAM=named, SAGEMAKER_SUBMIT_DIRECTORY="") == Path("model/code/mine.py")
+    assert handler_in(tmp_path, SAGEMAKER_PROGRAM=program, SAGEMAKER_SUBMIT_DIRECTORY="") == Path("model/code/mine.py")
 
 
 @pytest.mark.parametrize(
@@ -143,11 +145,11 @@ def test_missing_or_broken_program_is_refused(tmp_path: Path, program: str, sent
 
 def test_program_in_a_subfolder_keeps_its_source_folder(tmp_path: Path) -> None:
     """The SDK sets these variables for entry_point="src/inference.py" with a source_dir."""
-    named = {"SAGEMAKER_PROGRAM": "src/inference.py", "SAGEMAKER_SUBMIT_DIRECTORY": str(tmp_path / "model/code")}
+    variables = {"SAGEMAKER_PROGRAM": "src/inference.py", "SAGEMAKER_SUBMIT_DIRECTORY": str(tmp_path / "model/code")}
     file = write(tmp_path, "model/code/src/inference.py", "from parts import *\n")
     write(tmp_path, "model/code/parts.py")
     inner = write(tmp_path, "model/code/src/requirements.txt", "h11\n")
-    code = find_code(tmp_path / "model", named)
+    code = find_code(tmp_path / "model", variables)
     assert code == UserCode(file, frozenset(FUNCTIONS), tmp_path / "model/code")
     assert code.folder == tmp_path / "model/code"
     assert code.requirements == inner

@@ -33,9 +33,9 @@ async def model_fn(model_dir, **options):
 
 async def predict_fn(data, model, top=3):
     await asyncio.sleep(0)
-    return [data, top, options_of(model)]
+    return [data, top, is_running_loop(model)]
 
-def options_of(loop):
+def is_running_loop(loop):
     return loop is asyncio.get_running_loop()
 
 class Writer:

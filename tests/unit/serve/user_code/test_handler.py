@@ -335,20 +335,20 @@ def test_endpoint_survives_every_fault_of_a_handler(serve: Any, capfd: pytest.Ca
 
 def test_handler_gets_one_request_at_a_time_and_ping_answers(serve: Any) -> None:
     client = serve(ECHO + "\nimport time\n\ndef predict_fn(data, model):\n    time.sleep(data)\n    return data\n")
-    found: list[int] = []
+    statuses: list[int] = []
 
     def ask() -> None:
-        found.append(client.post("/invocations", json=0.25).status_code)
+        statuses.append(client.post("/invocations", json=0.25).status_code)
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     began = time.monotonic()
     for thread in threads:
         thread.start()
     assert client.get("/ping").status_code == 200
-    assert not found, "/ping waited for a request"
+    assert not statuses, "/ping waited for a request"
     for thread in threads:
         thread.join()
-    assert found == [200] * 4
+    assert statuses == [200] * 4
     assert time.monotonic() - began >= 1.0
 
 

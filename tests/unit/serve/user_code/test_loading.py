@@ -164,8 +164,8 @@ def model_fn(model_dir):
     }.items():
         (folder / "code" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "code" / name).write_text(text)
-    given = {"SAGEMAKER_PROGRAM": "src/inference.py", "SAGEMAKER_SUBMIT_DIRECTORY": str(folder / "code")}
-    client = TestClient(create_app(ready_service(folder, **given)))
+    variables = {"SAGEMAKER_PROGRAM": "src/inference.py", "SAGEMAKER_SUBMIT_DIRECTORY": str(folder / "code")}
+    client = TestClient(create_app(ready_service(folder, **variables)))
     assert client.post("/invocations", json=[]).json() == ["beside", "top", "part", 7]
 
 
@@ -216,8 +216,8 @@ def test_code_is_fetched_from_s3(model: Any, bucket: Any, tmp_path: Path) -> Non
     }
     client = TestClient(create_app(ready_service(folder, **variables)))
     assert client.post("/invocations", json=[5]).json() == [5]
-    gone = {**variables, "SAGEMAKER_SUBMIT_DIRECTORY": "s3://bucket/b/sourcedir.tar.gz"}
-    sentence = failure_of(folder, **gone)
+    missing = {**variables, "SAGEMAKER_SUBMIT_DIRECTORY": "s3://bucket/b/sourcedir.tar.gz"}
+    sentence = failure_of(folder, **missing)
     assert sentence.startswith(
         "SAGEMAKER_SUBMIT_DIRECTORY is `s3://bucket/b/sourcedir.tar.gz`, which can't be fetched ("
     )

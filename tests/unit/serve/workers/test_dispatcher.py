@@ -99,15 +99,15 @@ def every(seconds: float, count: int) -> Iterator[float]:
 @pytest.mark.parametrize("gap", [0.0, 0.05, 1.0])
 @pytest.mark.parametrize("workers", [1, 4])
 def test_no_request_of_a_slow_handler_times_out(seconds: float, gap: float, workers: int) -> None:
-    done = handler(lambda: seconds, workers=workers).run(every(gap, 200))
-    print(done.statuses)
-    assert done.statuses[504] == 0
-    assert done.statuses[200] >= min(200, workers * max(1, LIMIT / 2 // seconds))
+    simulation = handler(lambda: seconds, workers=workers).run(every(gap, 200))
+    print(simulation.statuses)
+    assert simulation.statuses[504] == 0
+    assert simulation.statuses[200] >= min(200, workers * max(1, LIMIT / 2 // seconds))
 
 
 def test_every_request_of_a_fast_handler_is_answered() -> None:
-    done = handler(lambda: 0.001).run([0.0] * 64 + [0.1] * 64 + list(every(0.01, 1000)))
-    assert done.statuses == {200: 1128}
+    simulation = handler(lambda: 0.001).run([0.0] * 64 + [0.1] * 64 + list(every(0.01, 1000)))
+    assert simulation.statuses == {200: 1128}
 
 
 def test_no_request_of_a_handler_with_varying_cost_times_out() -> None:
@@ -118,7 +118,7 @@ def test_no_request_of_a_handler_with_varying_cost_times_out() -> None:
     slower = handler(lambda: next(costs)).run(every(0.05, 4000))
     print(mixed.statuses, even.statuses, slower.statuses)
     assert mixed.statuses[504] + even.statuses[504] + slower.statuses[504] == 0
-    # At full use they could answer about 900, 130 and 60.
+    # Workers that are never idle could answer about 900, 130 and 60.
     assert mixed.statuses[200] > 700
     assert even.statuses[200] > 110
     assert slower.statuses[200] > 55
@@ -132,8 +132,8 @@ def model(tokens_per_second: float, **others: Any) -> Simulation:
 @pytest.mark.parametrize("warm_up", [1 / 150, 1 / 600, 1 / 4000], ids=["slower", "right", "faster"])
 @pytest.mark.parametrize("gap", [0.005, 0.1, 0.3])
 def test_accepted_requests_of_bert_base_are_answered_at_full_speed(warm_up: float, gap: float) -> None:
-    done = model(600, batch_rows=4, warm_up=warm_up).run(every(gap, int(120 / gap)))
-    print(done.statuses)
-    assert done.statuses[504] == 0
+    simulation = model(600, batch_rows=4, warm_up=warm_up).run(every(gap, int(120 / gap)))
+    print(simulation.statuses)
+    assert simulation.statuses[504] == 0
     # Its speed is known from the first batch on, and its queue is never empty.
-    assert done.statuses[200] >= 0.95 * 600 / 384 * done.last_answer
+    assert simulation.statuses[200] >= 0.95 * 600 / 384 * simulation.last_answer

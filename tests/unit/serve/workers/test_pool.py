@@ -241,35 +241,35 @@ def peak(pid: int) -> int:
 def test_large_body_is_not_copied_on_its_way_to_the_worker(start: Pools, size: int) -> None:
     pool, _ = start(threads=1)
     processes = [os.getpid(), *pids(pool)]
-    found = []
+    growths = []
     for _ in range(4):
         before = [reset_peak(pid) for pid in processes]
         (answer,) = pool.submit([HandlerInput(bytes(size), {})], repeatable=False).result(60)
         assert len(answer.body) == size
         del answer
-        found.append(max(peak(pid) - least for pid, least in zip(processes, before, strict=True)))
-    print([one / size for one in found])
+        growths.append(max(peak(pid) - base for pid, base in zip(processes, before, strict=True)))
+    print([growth / size for growth in growths])
     # On a busy machine an answer may arrive before the sending thread has freed the request.
-    assert min(found[1:]) < 1.3 * size
+    assert min(growths[1:]) < 1.3 * size
 
 
 def test_slow_on_ready_callback_does_not_block_requests() -> None:
     pool = WorkerPool([WorkerSettings(Path("/opt/ml/model"), 1, "cpu")], RequestLimits(), DOUBLE)
-    begun, go_on = threading.Event(), threading.Event()
+    callback_started, may_return = threading.Event(), threading.Event()
 
     def on_ready(_ready: Any) -> None:
-        begun.set()
-        go_on.wait(20)
+        callback_started.set()
+        may_return.wait(20)
 
     pool.start()
     try:
         wait_until(lambda: pool.available)
         threading.Thread(target=pool.tell, args=(on_ready, print), daemon=True).start()
-        assert begun.wait(20)
+        assert callback_started.wait(20)
         assert pool.available
         assert int(pool.submit([row(70)]).result(20)[0].start[0]) == 70
     finally:
-        go_on.set()
+        may_return.set()
         pool.stop()
 
 
@@ -291,6 +291,7 @@ def test_overload_is_refused_with_retry_after(start: Pools) -> None:
     accepted = [pool.submit([row(SLEEPS)]), pool.submit([row(90, 3000)])]
     with pytest.raises(ServeError, match="the model has work for 30 s already: ") as refused:
         pool.submit([row(90)])
-    assert (refused.value.status, refused.value.retry_after) == (503, 3)  # until half of 55 s are left
+    # After 3 s less than 27.5 s of work are left, which is half of the time limit.
+    assert (refused.value.status, refused.value.retry_after) == (503, 3)
     assert refused.value.body()["retry_after"] == 3
     assert not any(future.done() for future in accepted)

@@ -14,15 +14,15 @@ def request(*lengths: int, arrived: float = 0.0, deaths: int = 0) -> QueuedJob:
 
 
 def scheduler(*requests: QueuedJob) -> Scheduler:
-    made = Scheduler()
+    queue = Scheduler()
     for each in requests:
-        made.add(each, PACE)
-    return made
+        queue.add(each, PACE)
+    return queue
 
 
-def turns(made: Scheduler, most: int = 1, slots: int = 1) -> list[list[WaitingWindow]]:
+def turns(queue: Scheduler, most: int = 1, slots: int = 1) -> list[list[WaitingWindow]]:
     batches = []
-    while batch := made.next_batch(most, slots, idle=True):
+    while batch := queue.next_batch(most, slots, idle=True):
         batches.append(batch)
     return batches
 
@@ -42,11 +42,11 @@ def test_short_requests_overtake_a_long_one() -> None:
 
 def test_long_request_is_not_overtaken_for_ever() -> None:
     """Short requests arrive as fast as they are answered, and the last window of the long one still gets its turn."""
-    made = scheduler(long := request(*[300] * 10))
+    queue = scheduler(long := request(*[300] * 10))
     now, left = 0.0, 10
     for _ in range(1000):
-        made.add(request(100, arrived=now), PACE)
-        (window,) = made.next_batch(1, 1, idle=True)
+        queue.add(request(100, arrived=now), PACE)
+        (window,) = queue.next_batch(1, 1, idle=True)
         now += window.length * PACE
         left -= window.job is long
         if not left:
@@ -67,28 +67,28 @@ def test_batch_leaves_windows_for_every_slot() -> None:
 
 
 def test_scheduler_counts_waiting_tokens() -> None:
-    made = scheduler(request(100, 50), gone := request(30, 30, 30))
-    assert (made.tokens, len(made)) == (240, 5)
-    made.drop(gone)
-    assert (made.tokens, len(made)) == (150, 2)
-    made.next_batch(1, 1, idle=True)
-    assert made.tokens == 50
+    queue = scheduler(request(100, 50), dropped := request(30, 30, 30))
+    assert (queue.tokens, len(queue)) == (240, 5)
+    queue.drop(dropped)
+    assert (queue.tokens, len(queue)) == (150, 2)
+    queue.next_batch(1, 1, idle=True)
+    assert queue.tokens == 50
 
 
 def test_job_over_which_a_worker_died_runs_alone() -> None:
     suspect, other = request(100, 100, deaths=1), request(100, arrived=1.0)
-    made = scheduler(suspect, other)
-    assert made.next_batch(4, 1, idle=False) == []
-    assert [window.job for window in made.next_batch(4, 1, idle=True)] == [suspect]
+    queue = scheduler(suspect, other)
+    assert queue.next_batch(4, 1, idle=False) == []
+    assert [window.job for window in queue.next_batch(4, 1, idle=True)] == [suspect]
     clean = scheduler(request(100), request(100, arrived=0.5, deaths=1), request(100, arrived=1.0))
     assert [window.job.deaths for window in clean.next_batch(4, 1, idle=True)] == [0, 0]
 
 
 def test_job_is_complete_with_its_last_window_and_computed_once() -> None:
-    made = scheduler(one := request(100, 200))
-    (first,), (second,) = made.next_batch(1, 1, idle=True), made.next_batch(1, 1, idle=True)
+    queue = scheduler(one := request(100, 200))
+    (first,), (second,) = queue.next_batch(1, 1, idle=True), queue.next_batch(1, 1, idle=True)
     assert finish([second], ["b"]) == []
-    made.add(one, PACE)  # as after the death of the worker that had the first window
-    assert [window.index for window in made.next_batch(4, 1, idle=True)] == [first.index]
+    queue.add(one, PACE)  # as after the death of the worker that had the first window
+    assert [window.index for window in queue.next_batch(4, 1, idle=True)] == [first.index]
     assert finish([first], ["a"]) == [one]
     assert [one.results[index] for index in range(2)] == ["a", "b"]
