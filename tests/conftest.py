@@ -1,4 +1,4 @@
-"""What several kinds of tests share: the demo's pretrained model and small pieces of the embedded SQuAD sample."""
+"""Fixtures that several kinds of tests share, such as the demo's pretrained model and parts of the SQuAD sample."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ def sample() -> Path:
 
 @pytest.fixture(autouse=True)
 def no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test sees the developer's AWS account; the network's settings it needs, to build images."""
+    """Hide the developer's AWS account. AWS_CA_BUNDLE stays, because image builds may need its certificates."""
     for name in os.environ:
         if name.startswith("AWS_") and name != "AWS_CA_BUNDLE":
             monkeypatch.delenv(name)
@@ -51,13 +51,16 @@ Libcuda = Callable[..., Path]
 
 @pytest.fixture(scope="session")
 def libcuda() -> Libcuda:
-    """`libcuda(folder)`: a double of the driver's library there, which answers by FAKE_CUDA_… (doubles/libcuda.c)."""
+    """Returns a function that compiles a double of the driver's library into a folder.
 
-    def compiled(folder: Path, prefix: str = "FAKE_CUDA_") -> Path:
+    Environment variables FAKE_CUDA_… set its answers; see doubles/libcuda.c.
+    """
+
+    def compile_double(folder: Path, prefix: str = "FAKE_CUDA_") -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         source = pins.ROOT / "tests/doubles/libcuda.c"
         command = ["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", f'-DPREFIX="{prefix}"', str(source)]
         subprocess.run([*command, "-o", str(folder / "libcuda.so.1")], check=True, timeout=60)
         return folder
 
-    return compiled
+    return compile_double

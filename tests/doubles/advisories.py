@@ -9,14 +9,14 @@ class AdvisoriesDouble(http.server.BaseHTTPRequestHandler):
     """Plays OSV's API with the advisories of `vulnerable`, and records the packages of all requests."""
 
     vulnerable: ClassVar[dict[tuple[str, str], dict[str, Any]]] = {}
-    asked: ClassVar[list[str]] = []
+    requests: ClassVar[list[str]] = []
     status = 200
     body: bytes | None = None
 
     def do_POST(self) -> None:
         query = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         name, version = query["package"]["name"], query["version"]
-        self.asked.append(f"{name} {version}")
+        self.requests.append(f"{name} {version}")
         known = self.vulnerable.get((name, version))
         self.answer(self.status, {"vulns": [known]} if known else {})
 

@@ -1,4 +1,4 @@
-"""A Docker engine of a few answers: what tests need of one that is sick, of another make, or in another place."""
+"""A double of a Docker engine with a few given answers, such as those of an engine that fails."""
 
 import json
 import struct
@@ -9,12 +9,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 VERSION = {"ApiVersion": "1.43", "MinAPIVersion": "1.24", "Version": "24.0.0", "Components": [{"Name": "Engine"}]}
-SICK = (500, {"message": "open /var/lib/docker/repositories.json: input/output error"})
+FAILURE = (500, {"message": "open /var/lib/docker/repositories.json: input/output error"})
 
 
 class EngineDouble(ThreadingHTTPServer):
-    """Listens on 127.0.0.1. answers: status and JSON by method and path, such as `GET /info`; any other request gets
-    `otherwise`. output: what its containers print, on stdout and on stderr. asked: every request so far.
+    """Listens on 127.0.0.1.
+
+    answers: status and JSON by method and path, such as `GET /info`.
+    otherwise: status and JSON for any other request.
+    output: what its containers print, on stdout and on stderr.
+    requests: method and path of every request so far.
     """
 
     daemon_threads = True
@@ -22,18 +26,18 @@ class EngineDouble(ThreadingHTTPServer):
     def __init__(
         self,
         answers: Mapping[str, tuple[int, Any]],
-        otherwise: tuple[int, Any] = SICK,
+        otherwise: tuple[int, Any] = FAILURE,
         output: tuple[bytes, bytes] = (b"", b""),
     ) -> None:
         super().__init__(("127.0.0.1", 0), _Answer)
         self.answers = {"GET /_ping": (200, "OK"), "GET /version": (200, VERSION), **answers}
         self.otherwise, self.output = otherwise, output
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.started = threading.Event()
 
     @property
     def host(self) -> str:
-        """What DOCKER_HOST is to be."""
+        """The value for DOCKER_HOST."""
         return f"tcp://127.0.0.1:{self.server_port}"
 
 
@@ -46,13 +50,13 @@ class _Answer(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         if path.startswith("/v1."):
             path = "/" + path.split("/", 2)[2]
-        asked = f"{self.command} {path}"
-        self.server.asked.append(asked)
-        if asked.endswith("/start"):
+        request = f"{self.command} {path}"
+        self.server.requests.append(request)
+        if request.endswith("/start"):
             self.server.started.set()
-        if asked.endswith("/attach"):
+        if request.endswith("/attach"):
             return self._attach()
-        status, document = self.server.answers.get(asked, self.server.otherwise)
+        status, document = self.server.answers.get(request, self.server.otherwise)
         body = document.encode() if isinstance(document, str) else json.dumps(document).encode()
         self.send_response(status)
         if status != 204:
@@ -83,7 +87,7 @@ class _Answer(BaseHTTPRequestHandler):
 
 @contextmanager
 def engine_double(
-    answers: Mapping[str, tuple[int, Any]] | None = None, otherwise: tuple[int, Any] = SICK, output: Any = (b"", b"")
+    answers: Mapping[str, tuple[int, Any]] | None = None, otherwise: tuple[int, Any] = FAILURE, output: Any = (b"", b"")
 ) -> Iterator[EngineDouble]:
     with EngineDouble(answers or {}, otherwise, output) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))

@@ -1,5 +1,5 @@
-/* A double of SageMaker's FastFile mode, to be preloaded: files below FASTFILE_FOLDER are slow and can't be mapped, as
- * those of a FUSE mount whose pages are not the kernel's. Each file that is opened for reading is written to FASTFILE_LOG.
+/* A double of SageMaker's FastFile mode, for LD_PRELOAD. Files below FASTFILE_FOLDER are slow and can't be mapped, like
+ * those of a FUSE mount that bypasses the kernel's page cache. The path of each opened file is written to FASTFILE_LOG.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -21,12 +21,12 @@ static int is_below(const char *path) {
 
 static int is_ours(int descriptor) {
     char link[64], path[PATH_MAX];
-    struct stat found;
-    int kept = errno;
+    struct stat status;
+    int saved_errno = errno;
     snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
     ssize_t length = readlink(link, path, sizeof path - 1);
-    int regular = !fstat(descriptor, &found) && S_ISREG(found.st_mode);
-    errno = kept;
+    int regular = !fstat(descriptor, &status) && S_ISREG(status.st_mode);
+    errno = saved_errno;
     if (length < 0 || !regular)
         return 0;
     path[length] = 0;

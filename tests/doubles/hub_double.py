@@ -1,5 +1,7 @@
-"""A double of the hub: serves the files of folders as the models of an account, over the parts of its API that a
-download of a whole model needs. `X-Error-Code` is how the hub says what is wrong.
+"""A double of the hub, which serves folders as models.
+
+It has the parts of the hub's API that a download of a whole model needs. As on the hub, the header X-Error-Code names
+the error.
 """
 
 import hashlib
@@ -17,18 +19,18 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @dataclass
 class HubDouble:
-    """What the double has, and what was asked of it. `token`: without which no model is shown."""
+    """The double's models and the requests so far. `token`: without it the double denies that a model exists."""
 
     models: Mapping[str, Path]
     token: str = ""
     gated: frozenset[str] = frozenset()
     url: str = ""
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
 
 
 @contextmanager
 def hub_of(hub: HubDouble) -> Iterator[HubDouble]:
-    """The double on a port of this machine."""
+    """Serve the double on a port of this machine until the block ends; this sets its `url`."""
 
     class Handler(_Handler):
         pass
@@ -59,7 +61,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         path = unquote(urlsplit(self.path).path)
-        self.hub.asked.append(f"{self.command} {path}")
+        self.hub.requests.append(f"{self.command} {path}")
         parts = path.strip("/").split("/")
         if parts[:2] == ["api", "models"]:
             name, rest = "/".join(parts[2:4]), parts[4:]
@@ -75,8 +77,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
         files = {str(each.relative_to(folder)): each for each in sorted(folder.rglob("*")) if each.is_file()}
         if kind == "revision":
-            found = {"id": name, "sha": COMMIT, "siblings": [{"rfilename": each} for each in files]}
-            return self._send(200, json.dumps(found).encode())
+            info = {"id": name, "sha": COMMIT, "siblings": [{"rfilename": each} for each in files]}
+            return self._send(200, json.dumps(info).encode())
         if kind == "tree":
             tree = [
                 {"type": "file", "path": each, "size": path.stat().st_size, "oid": _hash(path.read_bytes())}

@@ -1,6 +1,6 @@
 /* A double of NVIDIA's driver library, libcuda.so.1, which no machine of these tests has: the seven functions that
- * berth.runtime.gpu.driver calls, answering by variables of the environment. PREFIX tells two doubles apart (the driver's own
- * library and cuda-compat's).
+ * berth.runtime.gpu.driver calls. Environment variables set the answers. Their prefix is PREFIX, because a test may need
+ * two doubles: the driver's own library and cuda-compat's.
  *
  *   FAKE_CUDA_VERSION  what cuDriverGetVersion answers: 12020 for CUDA 12.2
  *   FAKE_CUDA_INIT     what cuInit answers: 0, or an error's number; `crash` and `hang` do that
@@ -16,26 +16,26 @@
 #define PREFIX "FAKE_CUDA_"
 #endif
 
-static const char *said(const char *name) {
+static const char *variable(const char *name) {
     const char *value = getenv(name);
     return value ? value : "";
 }
 
 static int device(int index, char *name, int *major, int *minor) {
     char all[4096], *rest = all, *one = NULL;
-    snprintf(all, sizeof all, "%s", said(PREFIX "DEVICES"));
+    snprintf(all, sizeof all, "%s", variable(PREFIX "DEVICES"));
     for (; index >= 0; index--)
         if (!(one = strsep(&rest, ",")) || !*one) return 0;
     return sscanf(one, "%255[^:]:%d.%d", name, major, minor) == 3;
 }
 
 int cuDriverGetVersion(int *version) {
-    *version = atoi(said(PREFIX "VERSION"));
+    *version = atoi(variable(PREFIX "VERSION"));
     return 0;
 }
 
 int cuInit(unsigned flags) {
-    const char *answer = said(PREFIX "INIT");
+    const char *answer = variable(PREFIX "INIT");
     if (!strcmp(answer, "crash")) abort();
     if (!strcmp(answer, "hang")) sleep(3600);
     return flags ? 1 : atoi(answer);

@@ -1,4 +1,4 @@
-"""A double of SDK v3's MPI driver, in its place in a job: its calls of sshd, paramiko, ssh and mpirun, and no more.
+"""Stands in for SDK v3's MPI driver in a job, and makes the same calls of sshd, paramiko, ssh and mpirun.
 
 Usage: python mpi_driver.py PROGRAM, with the SM_* variables that the driver has. The leader runs PROGRAM under mpirun,
 two ranks on each host, once as the driver would, and once with `--bind-to core` among the user's own options.
@@ -20,7 +20,7 @@ DONE = Path("/tmp/done.algo-1")
 
 
 class RefuseUnknown(paramiko.client.MissingHostKeyPolicy):
-    """Stricter than the driver's own, which takes any key of a host called algo-…: ours must be known."""
+    """Refuses unknown host keys; the driver's own policy accepts any key of a host called algo-…."""
 
     def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
         raise paramiko.SSHException(f"no key of {hostname} is known")

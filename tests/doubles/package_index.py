@@ -1,5 +1,7 @@
-"""A package index as a company has one: over https, with a certificate of its own CA, and with a login; and one that
-answers as PyPI does, with JSON (PEP 691).
+"""Doubles of two package indexes.
+
+One is like a company's: https with a certificate of its own CA, and a login. The other answers with JSON, as PyPI does
+(PEP 691).
 """
 
 import base64
@@ -29,7 +31,7 @@ LOGIN = "reader:pa55word"
 
 
 def wheel(name: str, source: str, version: str = "1.0", headers: str = "") -> bytes:
-    """A wheel of one module, as pip takes it; headers: further lines of its METADATA."""
+    """A wheel of one module that pip can install; headers: further lines of its METADATA."""
     info = f"{name}-{version}.dist-info"
     files = {
         f"{name}.py": source,
@@ -50,20 +52,22 @@ def wheel(name: str, source: str, version: str = "1.0", headers: str = "") -> by
 
 @dataclass(frozen=True)
 class PackageIndex:
-    """url: what PIP_INDEX_URL says, the login in it. shown: the same as a log may show it. ca: the certificate of the
-    CA, a file. asked: the paths of all requests with the right login, in order.
-    """
+    """A running index, as a user of pip sees it."""
 
     url: str
+    """The value for PIP_INDEX_URL, with the login."""
     shown: str
+    """The URL as a log may show it, without the login."""
     ca: Path
-    asked: list[str]
+    """The file with the certificate of the index's CA."""
+    requests: list[str]
+    """The paths of all requests with the right login, in order."""
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
-    def __init__(self, *arguments: object, asked: list[str], **named: object) -> None:
-        self.asked = asked
-        super().__init__(*arguments, **named)  # type: ignore[arg-type]
+    def __init__(self, *arguments: object, requests: list[str], **options: object) -> None:
+        self.requests = requests
+        super().__init__(*arguments, **options)  # type: ignore[arg-type]
 
     def do_GET(self) -> None:
         if self.headers.get("Authorization") != f"Basic {base64.b64encode(LOGIN.encode()).decode()}":
@@ -72,12 +76,12 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
-        self.asked.append(self.path)
+        self.requests.append(self.path)
         super().do_GET()
 
     def end_headers(self) -> None:
         if self.path.endswith(".whl"):
-            self.send_header("Cache-Control", "max-age=365000000, immutable")  # as PyPI says of its files
+            self.send_header("Cache-Control", "max-age=365000000, immutable")  # as PyPI sends with its files
         super().end_headers()
 
     def log_message(self, format: str, *arguments: object) -> None:
@@ -86,7 +90,7 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
 
 @contextmanager
 def package_index(folder: Path, modules: Mapping[str, str], host: str = "127.0.0.1") -> Iterator[PackageIndex]:
-    """An index of a wheel for each module, name → source, on `host`, an address of this machine's."""
+    """Serve an index on `host`, an address of this machine. It has a wheel for each module (name → source)."""
     pages = folder / "index"
     for name, source in modules.items():
         page = pages / "simple" / name.replace("_", "-")
@@ -94,14 +98,14 @@ def package_index(folder: Path, modules: Mapping[str, str], host: str = "127.0.0
         (page / f"{name}-1.0-py3-none-any.whl").write_bytes(wheel(name, source))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*_certificate(folder, host))
-    asked: list[str] = []
-    handler = partial(_Handler, directory=str(pages), asked=asked)
+    requests: list[str] = []
+    handler = partial(_Handler, directory=str(pages), requests=requests)
     with http.server.ThreadingHTTPServer((host, 0), handler) as server:
         server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         place = f"{host}:{server.server_port}/simple"
-        yield PackageIndex(f"https://{LOGIN}@{place}", f"https://***@{place}", folder / "ca.pem", asked)
+        yield PackageIndex(f"https://{LOGIN}@{place}", f"https://***@{place}", folder / "ca.pem", requests)
         server.shutdown()
         thread.join()
 
@@ -109,8 +113,9 @@ def package_index(folder: Path, modules: Mapping[str, str], host: str = "127.0.0
 @dataclass
 class JsonIndex:
     """What the double of PyPI serves: files by name, and further facts of each (upload-time, yanked, requires-python).
-    While it is `silent` it closes connections without an answer. If `hashed`, it lists the hash of each wheel; uv then
-    makes one request more per wheel.
+
+    While `silent` is true, it closes connections without an answer. If `hashed` is true, it lists the hash of each
+    wheel; uv then makes one request more per wheel.
     """
 
     url: str = ""
@@ -120,7 +125,7 @@ class JsonIndex:
     hashed: bool = False
 
     def add(self, name: str, version: str, headers: str = "", tag: str = "py3-none-any", **facts: Any) -> str:
-        """A wheel more, and its file's name; `headers` are lines of its METADATA, `facts` have _ in place of -."""
+        """Add a wheel; returns its file name. `headers`: lines of its METADATA. `facts`: names with _ in place of -."""
         file = f"{name}-{version}-{tag}.whl"
         self.files[file] = wheel(name, "WORD = 1\n", version, headers)
         self.facts[file] = {key.replace("_", "-"): value for key, value in facts.items()}
@@ -170,7 +175,7 @@ class _JsonHandler(http.server.BaseHTTPRequestHandler):
 
 @contextmanager
 def json_index() -> Iterator[JsonIndex]:
-    """An index that answers as PyPI does, of the files that a test adds, without https and login."""
+    """Serve the files that a test adds, as PyPI does but without https; there is no login."""
     index = JsonIndex()
     with serving(partial(_JsonHandler, index=index)) as address:
         index.url = f"{address}/simple"
@@ -178,7 +183,7 @@ def json_index() -> Iterator[JsonIndex]:
 
 
 def _certificate(folder: Path, host: str) -> tuple[Path, Path]:
-    """A CA, whose certificate goes to ca.pem, and what it signed for the host: certificate and key, both files."""
+    """Make a CA (ca.pem), and a certificate that it signs for the host; returns the files of certificate and key."""
     ca, ca_key = _signed("the company's CA", None, None, x509.BasicConstraints(ca=True, path_length=None))
     names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))])
     certificate, key = _signed(host, ca, ca_key, names)

@@ -16,7 +16,7 @@ hypothesis.settings.load_profile("tests")
 
 PREFIXES = ("PIP_", "UV_", "AWS_", "SAGEMAKER_", "BERTH_", "SM_", "DOCKER_")
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-# Where the Makefile says that the tests' own data and tools are.
+# The Makefile sets these variables to the paths of the tests' data and tools.
 KEPT = ("BERTH_REFERENCE_PYTHON", "BERTH_SQUAD")
 
 

@@ -39,7 +39,7 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def save_tiny_model(folder: Path, seed: int = 0) -> None:
-    """A folder as training leaves it, with windows of at most 128 tokens; loads in milliseconds."""
+    """Save a model as training does. It has windows of at most 128 tokens, and loads in milliseconds."""
     tokenizer = tiny_tokenizer()
     torch.manual_seed(seed)
     config = BertConfig(
@@ -56,12 +56,12 @@ def save_tiny_model(folder: Path, seed: int = 0) -> None:
 
 
 def add_graph(folder: Path) -> None:
-    """Its graph, next to it in the folder, so that a worker is ready in half a second."""
+    """Add the model's graph to its folder, so that a worker is ready in half a second."""
     convert.convert(find(folder), folder / FOLDER)
 
 
 def save_seeded_minilm(folder: Path) -> None:
-    """MiniLM with a head that is the same whatever made it, and sure of its senseless answers: scores up to 1."""
+    """Save MiniLM with a head from NumPy's seeded generator. Its answers are senseless, but their scores reach 1."""
     save_minilm(folder)
     path = folder / "model.safetensors"
     weights = load_file(path)
@@ -72,7 +72,7 @@ def save_seeded_minilm(folder: Path) -> None:
 
 
 def save_minilm(folder: Path) -> None:
-    """The demo's pretrained MiniLM with a random head: real tokenizer and encoder, senseless answers."""
+    """Save the demo's pretrained MiniLM with a random head: real tokenizer and encoder, senseless answers."""
     source = pretrained_model()
     torch.manual_seed(0)
     AutoModelForQuestionAnswering.from_pretrained(source).save_pretrained(folder)

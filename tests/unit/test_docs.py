@@ -36,8 +36,8 @@ PAGES = (
     "smdistributed/CHANGELOG.md",
     "smdistributed/README.md",
 )
-FOUND = (path for pattern in ("docs/*.md", "examples/**/README.md") for path in pins.ROOT.glob(pattern))
-DOCS = sorted([*PAGES, *(path.relative_to(pins.ROOT).as_posix() for path in FOUND)])
+OTHER_PAGES = (path for pattern in ("docs/*.md", "examples/**/README.md") for path in pins.ROOT.glob(pattern))
+DOCS = sorted([*PAGES, *(path.relative_to(pins.ROOT).as_posix() for path in OTHER_PAGES)])
 # Words with a slash that are not paths of the checkout: folders of a user's channels, and examples per second.
 NOT_PATHS = ("train/", "validation/", "test/", "examples/s")
 LINES_OF_README, WORDS_OF_README = 130, 1000
@@ -86,8 +86,8 @@ def test_paths_named_in_pages_exist(page: str, tracked: frozenset[str]) -> None:
 @pytest.mark.parametrize("page", DOCS)
 def test_make_targets_named_in_pages_exist(page: str) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (pins.ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = set(re.findall(r"(?:`|^)make ([a-z-]+)", (pins.ROOT / page).read_text(), re.MULTILINE))
-    assert named <= targets
+    page_targets = set(re.findall(r"(?:`|^)make ([a-z-]+)", (pins.ROOT / page).read_text(), re.MULTILINE))
+    assert page_targets <= targets
 
 
 def code_lines(page: str) -> Iterator[str]:
@@ -116,8 +116,8 @@ def test_commands_and_options_in_pages_exist(page: str, command_line: ModuleType
         if called := re.search(r"(?:^|python )build\.py((?: [a-z][a-z-]*)+)", line):
             command = find_command(group, called[1].split())
             known = {name for option in getattr(command, "params", ()) for name in option.opts} | {"--help"}
-            given = re.findall(r"(?<![\w-])(--[a-z][a-z-]*|-[a-z])(?![\w-])", line)
-            wrong += [line] if command is None or not known.issuperset(given) else []
+            options = re.findall(r"(?<![\w-])(--[a-z][a-z-]*|-[a-z])(?![\w-])", line)
+            wrong += [line] if command is None or not known.issuperset(options) else []
         if (module := re.search(r"python -m ((?:bench|tests|berth)\.[\w.]+)", line)) and not find_spec(module[1]):
             wrong.append(line)
     assert not wrong
@@ -180,9 +180,9 @@ def test_readme_is_short_and_links_every_page() -> None:
 
 def test_generated_pages_are_up_to_date() -> None:
     """`python docs/make.py` writes docs/cli.md and docs/overview.svg."""
-    made = runpy.run_path(str(pins.ROOT / "docs" / "make.py"))
-    assert made["CLI"].read_text() == made["cli_page"]()
-    assert made["PICTURE"].read_text() == made["picture"]()
+    module = runpy.run_path(str(pins.ROOT / "docs" / "make.py"))
+    assert module["CLI"].read_text() == module["cli_page"]()
+    assert module["PICTURE"].read_text() == module["picture"]()
 
 
 def test_gpu_page_shows_the_network_lines_of_a_job() -> None:
@@ -223,17 +223,17 @@ def test_program_of_the_spot_page_resumes_after_sigterm(tmp_path: Path) -> None:
 
 def test_readme_lists_every_folder(tracked: frozenset[str]) -> None:
     table = (pins.ROOT / "README.md").read_text().partition("\n| folder |")[2].partition("\n\n")[0]
-    named = {
+    listed = {
         name for line in table.splitlines() for name in re.findall(r"`([\w.]+)/`", line.split("|")[1] if line else "")
     }
-    assert named == {name.partition("/")[0] for name in tracked if "/" in name and not name.startswith(".")}
+    assert listed == {name.partition("/")[0] for name in tracked if "/" in name and not name.startswith(".")}
 
 
 def test_readme_shows_the_measured_answer_of_the_demo() -> None:
     """README shows the demo's first answer and its score as in the newest bench/results/*-fresh.md."""
     shown = re.search(r'^\{"score": ([\d.]+),.*"answer": "(\w+)"', (pins.ROOT / "README.md").read_text(), re.MULTILINE)
     assert shown is not None
-    measured = sorted((pins.ROOT / "bench" / "results").glob("*-fresh.md"))[-1].read_text()
-    given = re.search(r"│ What is used for +│ (\w+) +│ ([\d.]+) │", measured)
-    assert given is not None
-    assert (shown[2], shown[1]) == given.groups()
+    results = sorted((pins.ROOT / "bench" / "results").glob("*-fresh.md"))[-1].read_text()
+    measured = re.search(r"│ What is used for +│ (\w+) +│ ([\d.]+) │", results)
+    assert measured is not None
+    assert (shown[2], shown[1]) == measured.groups()

@@ -11,13 +11,13 @@ import pytest
 from berth.images.pins import pins
 
 DEBIANS = Path("/usr/bin/python3.11")
-READ = ("Makefile", "requirements.txt", "pyproject.toml", "berth", "docker", "tests")
+LINKED = ("Makefile", "requirements.txt", "pyproject.toml", "berth", "docker", "tests")
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A folder with links to the files that the Makefile reads; its folder `bin` comes first on PATH."""
-    for name in READ:
+    for name in LINKED:
         (tmp_path / name).symlink_to(pins.ROOT / name)
     (tmp_path / "bin").mkdir()
     return tmp_path
@@ -102,13 +102,15 @@ def test_make_with_a_folders_name_prints_advice(checkout: Path) -> None:
     folders = {path.name for path in pins.ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")} - targets
     for name in folders:
         (checkout / name).mkdir(exist_ok=True)
-    done = {
+    results = {
         name: subprocess.run(["make", "--no-print-directory", name], cwd=checkout, capture_output=True, text=True)
         for name in ("train", "serve", "docs", "smdistributed")
     }
-    assert [name for name, made in done.items() if made.returncode != 2 or "not a target" not in made.stderr] == []
-    assert "python build.py run train" in done["train"].stderr
-    assert "python build.py" not in done["docs"].stderr
+    assert [
+        name for name, result in results.items() if result.returncode != 2 or "not a target" not in result.stderr
+    ] == []
+    assert "python build.py run train" in results["train"].stderr
+    assert "python build.py" not in results["docs"].stderr
 
 
 def test_old_gnu_make_is_refused(checkout: Path) -> None:

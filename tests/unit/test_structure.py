@@ -29,7 +29,7 @@ ALLOWED_IMPORTS = {
     "berth": set(),
     "docker": set(),
 }
-"""Folder → the folders that it may import, besides itself. A new folder gets a row; an arrow more is a decision."""
+"""Folder → the folders that it may import, besides itself. A new folder needs a row; extend a row only if you must."""
 FLOORS = {
     "train": ("entry", "sdk3", "launching", "planning", "hosts", "failures", "startup"),
     "images": ("commands", "profiles", "build", "locks", "network", "pins"),

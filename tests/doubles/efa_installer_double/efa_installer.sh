@@ -1,6 +1,6 @@
 #!/bin/sh
-# A double of AWS's EFA installer: takes the flags of a container build and no others, calls apt-get by itself, copies the
-# folder `root` over the system, and writes down its version. tests/images/files packs and signs it.
+# A double of AWS's EFA installer. Like the real one it calls apt-get, copies files over the system (the folder `root`) and
+# records its version. It accepts only the flags of a container build. tests/images/files packs and signs it.
 set -eu
 read -r version exit packages <settings
 if [ "$*" != "-y --skip-kmod --skip-limit-conf --no-verify" ]; then
@@ -11,7 +11,7 @@ if [ "$exit" -ne 0 ]; then
     echo "Error: Failed to install packages." >&2
     exit "$exit"
 fi
-# It writes where it was unpacked, as the real one may.
+# It writes into the folder in which it was unpacked, as the real one may.
 echo "$*" >flags
 if [ -n "$packages" ]; then
     # shellcheck disable=SC2086

@@ -1,2 +1,2 @@
-/* What the doubles of libfabric, of NCCL's plugin and of CUDA's libraries hold: little more than that they can be loaded. */
+/* The source of the doubles of libfabric, NCCL's plugin and CUDA's libraries, which only need to be loadable. */
 int cuDriverGetVersion(int *version) { return *version = 0; }

@@ -50,8 +50,8 @@ class Served:
         """Status, body and headers of an answer; `content_type` is the header Content-Type."""
         connection = HTTPConnection("127.0.0.1", self.port, timeout=90)
         try:
-            named = {name.replace("_", "-"): value for name, value in headers.items()}
-            connection.request(method, path, body, named)
+            http_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request(method, path, body, http_headers)
             response = connection.getresponse()
             return response.status, response.read(), response.headers
         finally:

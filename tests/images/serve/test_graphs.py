@@ -28,14 +28,16 @@ print(sorted({m for m in re.findall(r"lib(torch|openvino)_?[a-z]*[.]so", maps)})
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def graph_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of the host for the graph that a server makes."""
     return tmp_path_factory.mktemp("kept")
 
 
 @pytest.fixture(scope="module")
-def served(serve_model: Serve, model: Path, kept: Path) -> Served:
-    return serve_model(model, {"BERTH_GRAPH_DIR": "/graph/minilm"}, mounts=[Mount("/graph", str(kept), type="bind")])
+def served(serve_model: Serve, model: Path, graph_folder: Path) -> Served:
+    return serve_model(
+        model, {"BERTH_GRAPH_DIR": "/graph/minilm"}, mounts=[Mount("/graph", str(graph_folder), type="bind")]
+    )
 
 
 def test_missing_graph_is_made_and_answers_in_float32(served: Served) -> None:
@@ -46,8 +48,10 @@ def test_missing_graph_is_made_and_answers_in_float32(served: Served) -> None:
     assert served.run(LOADED) == "['openvino']", "the server itself must not import torch"
 
 
-def test_kept_graph_is_used_by_the_next_server(served: Served, serve_model: Serve, model: Path, kept: Path) -> None:
-    graph = Mount("/graph", str(kept), type="bind", read_only=True)
+def test_kept_graph_is_used_by_the_next_server(
+    served: Served, serve_model: Serve, model: Path, graph_folder: Path
+) -> None:
+    graph = Mount("/graph", str(graph_folder), type="bind", read_only=True)
     again = serve_model(model, {"BERTH_GRAPH_DIR": "/graph/minilm"}, mounts=[graph])
     assert MAKING not in again.log()
     assert again.ask(QUESTION)[:2] == served.ask(QUESTION)[:2]
@@ -57,13 +61,13 @@ def test_a_model_with_its_graph_is_served_without_torch(
     served: Served, serve_model: Serve, model_with_graph: Path
 ) -> None:
     """Only the process that makes a graph imports torch, and here none is made."""
-    warm = serve_model(model_with_graph, {"PYTHONVERBOSE": "1"})
-    log = warm.log()
+    with_graph = serve_model(model_with_graph, {"PYTHONVERBOSE": "1"})
+    log = with_graph.log()
     assert MAKING not in log
     assert "import 'openvino'" in log
     assert "import 'torch'" not in log
     assert "import 'transformers'" not in log
-    assert warm.ask(QUESTION)[1]["answer"] == served.ask(QUESTION)[1]["answer"]
+    assert with_graph.ask(QUESTION)[1]["answer"] == served.ask(QUESTION)[1]["answer"]
 
 
 def other_weights(model: Path) -> None:
@@ -125,9 +129,9 @@ def test_a_model_is_quantised_by_one_command_and_served_in_int8(
     assert (refused.returncode, output.exists()) == (1, False)
     assert "there are only 40 questions to measure its loss, and 500 are needed" in refused.stderr
 
-    done = command_line(*words, "--few-questions", "--max-f1-loss", "100")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "on 40 questions int8 has F1 " in done.stdout
+    quantised = command_line(*words, "--few-questions", "--max-f1-loss", "100")
+    assert quantised.returncode == 0, quantised.stdout + quantised.stderr
+    assert "on 40 questions int8 has F1 " in quantised.stdout
     shutil.unpack_archive(output, tmp_path / "both")
     graph = json.loads((tmp_path / "both" / FOLDER / "graph.json").read_text())
     assert graph["precisions"]["int8"]["questions"] == 40

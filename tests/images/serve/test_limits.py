@@ -33,21 +33,21 @@ def served(serve_model: Serve, model_with_graph: Path) -> Served:
 @contextmanager
 def pinging(served: Served) -> Iterator[list[float]]:
     """Send /ping repeatedly during the `with` block, each on a new connection; yields the seconds that each took."""
-    took: list[float] = []
-    done = threading.Event()
+    durations: list[float] = []
+    stop = threading.Event()
 
     def ping() -> None:
-        while not done.wait(0.05):
+        while not stop.wait(0.05):
             status, _, seconds = served.ping()
             assert status == 200
-            took.append(seconds)
+            durations.append(seconds)
 
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(ping)
         try:
-            yield took
+            yield durations
         finally:
-            done.set()
+            stop.set()
             future.result(60)
 
 
@@ -75,19 +75,19 @@ WORST = {
 @pytest.mark.parametrize("name", WORST)
 def test_costliest_requests_are_refused_within_two_seconds(served: Served, name: str) -> None:
     content, status, sentence = WORST[name]
-    took = []
+    durations = []
     with pinging(served) as pings:
         for _ in range(3):  # the best of three counts, because the test machine may be busy
             if name == "60 MB":  # the server closes the connection while the client still sends
-                got, answer, seconds = interrupted(served, content)
+                answer_status, answer, seconds = interrupted(served, content)
             else:
-                got, answer, seconds = served.request("/invocations", content)
-            assert (got, answer["error"].count(sentence)) == (status, 1), answer
-            took.append(seconds)
-            if min(took) < 2:
+                answer_status, answer, seconds = served.request("/invocations", content)
+            assert (answer_status, answer["error"].count(sentence)) == (status, 1), answer
+            durations.append(seconds)
+            if min(durations) < 2:
                 break
-    print(f"{name}: {min(took):.2f} s, /ping at most {max(pings, default=0):.2f} s, {served.megabytes()} MB")
-    assert min(took) < 2
+    print(f"{name}: {min(durations):.2f} s, /ping at most {max(pings, default=0):.2f} s, {served.megabytes()} MB")
+    assert min(durations) < 2
     assert max(pings, default=0) < 1
 
 

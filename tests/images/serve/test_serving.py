@@ -70,10 +70,10 @@ def archive(pretrained: Path, excerpt: Excerpt, tmp_path_factory: pytest.TempPat
         hyperparameters={"do_train": "True", "max_steps": "2", "per_device_train_batch_size": "4"},
         timeout=300,
     )
-    done = run_training_job(job, image=f"berth-train:{PROFILE}")
-    assert done.exit_code == 0
-    assert done.model_archive is not None
-    return done.model_archive
+    result = run_training_job(job, image=f"berth-train:{PROFILE}")
+    assert result.exit_code == 0
+    assert result.model_archive is not None
+    return result.model_archive
 
 
 @pytest.fixture(scope="module")

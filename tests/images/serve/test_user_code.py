@@ -52,8 +52,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def served(serve_model: Serve, folder: Path) -> Served:
-    few = LogConfig(type="json-file", config={"max-size": "2m"})
-    return serve_model(folder, {"SAGEMAKER_MODEL_SERVER_TIMEOUT": "20"}, faulty=True, log_config=few)
+    small_log = LogConfig(type="json-file", config={"max-size": "2m"})
+    return serve_model(folder, {"SAGEMAKER_MODEL_SERVER_TIMEOUT": "20"}, faulty=True, log_config=small_log)
 
 
 def invoke(served: Served, data: str) -> tuple[int, object]:

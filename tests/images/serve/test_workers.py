@@ -29,16 +29,16 @@ def served(serve_model: Serve, model_with_graph: Path) -> Served:
 def full_load(served: Served) -> Iterator[list[tuple[int, Any, float]]]:
     """The answers to eight clients, each of which sends its next request as soon as it is answered."""
     answers: list[tuple[int, Any, float]] = []
-    done = threading.Event()
+    stop = threading.Event()
 
     def ask() -> None:
-        while not done.is_set():
+        while not stop.is_set():
             answers.append(served.ask([SHORT] * 3))
 
     with ThreadPoolExecutor(8) as pool:
         clients = [pool.submit(ask) for _ in range(8)]
         yield answers
-        done.set()
+        stop.set()
         for client in clients:
             client.result(90)
 
@@ -80,7 +80,7 @@ def test_slow_request_gets_504_in_time(serve_model: Serve, model_with_graph: Pat
     status, answer, seconds = served.ask([{**SHORT, "context": "It is used with sagemaker. " * 60}] * 40)
     assert (status, answer["error_type"]) == (504, "too_late")
     assert seconds < 3
-    # The rest of it is not computed, so the next request does not wait for it.
+    # The rest of the late request is not computed, so the next request does not wait for it.
     assert served.ask(SHORT)[0] == 200
 
 
@@ -89,12 +89,12 @@ def test_overload_is_refused_and_no_request_is_lost(serve_model: Serve, model_wi
     served = serve_model(model_with_graph, {"SAGEMAKER_MODEL_SERVER_TIMEOUT": "6"})
     bodies = [json.dumps({"inputs": {**SHORT, "question": f"What is used, {n}?"}}).encode() for n in range(100)]
     capacity = closed_figures(closed_loop(served.port, bodies, 32)).per_second
-    found = overload(served.port, bodies, 2.5 * capacity, seconds=12)
-    print(f"capacity {capacity:.1f}/s: {found}")
-    assert found.lost == found.others == found.timed_out == found.pings_failed == 0
-    assert found.refused > 0
-    assert found.answered + found.refused == found.sent
-    assert found.per_second > 0.3 * capacity  # the client and other tests share the cores
+    outcome = overload(served.port, bodies, 2.5 * capacity, seconds=12)
+    print(f"capacity {capacity:.1f}/s: {outcome}")
+    assert outcome.lost == outcome.others == outcome.timed_out == outcome.pings_failed == 0
+    assert outcome.refused > 0
+    assert outcome.answered + outcome.refused == outcome.sent
+    assert outcome.per_second > 0.3 * capacity  # the client and other tests share the cores
 
 
 def test_request_that_kills_two_workers_is_given_up(serve_model: Serve, model_with_graph: Path) -> None:

@@ -29,17 +29,17 @@ def test_items_run_at_the_same_time() -> None:
 
 
 def test_run_all_stops_at_the_first_error() -> None:
-    done: list[int] = []
+    finished: list[int] = []
 
     def work(item: int, _: threading.Event) -> int:
         if item == 2:
             raise UserError("2 is wrong.")
-        done.append(item)
+        finished.append(item)
         return item * 10
 
     with pytest.raises(UserError, match="2 is wrong"):
         run_all(range(1, 100), work, workers=1)
-    assert done == [1], "items after the error are not started"
+    assert finished == [1], "items after the error must not start"
     assert run_all([3, 4, 5], work, workers=2) == [30, 40, 50]
     assert run_all([], work, workers=2) == []
 

@@ -25,27 +25,27 @@ class FakeEngine:
 
     def __init__(self, code: int = 0, complaint: str = "", start: Exception | None = None, wait: Any = None) -> None:
         self.images = self.containers = self
-        self.code, self.complaint, self.refusal, self.silence = code, complaint, start, wait
-        self.made: dict[str, Any] = {}
-        self.there, self.started = 0, False
+        self.code, self.complaint, self.start_error, self.wait_error = code, complaint, start, wait
+        self.created: dict[str, Any] = {}
+        self.container_count, self.started = 0, False
 
     def get(self, name: str) -> None:
         if name != IMAGE:
             raise ImageNotFound(name)
 
     def create(self, image: str, command: list[str], **settings: Any) -> "FakeEngine":
-        self.made = {"image": image, "command": command, **settings}
-        self.there += 1
+        self.created = {"image": image, "command": command, **settings}
+        self.container_count += 1
         return self
 
     def start(self) -> None:
         self.started = True
-        if self.refusal:
-            raise self.refusal
+        if self.start_error:
+            raise self.start_error
 
     def wait(self, timeout: float | None) -> dict[str, int]:
-        if self.silence:
-            raise self.silence
+        if self.wait_error:
+            raise self.wait_error
         return {"StatusCode": self.code}
 
     def attach(self, stream: bool, demux: bool) -> list[tuple[bytes | None, bytes | None]]:
@@ -57,19 +57,19 @@ class FakeEngine:
     def remove(self, force: bool, v: bool) -> None:
         assert force
         assert v
-        self.there -= 1
+        self.container_count -= 1
 
 
-def ran(engine: Any, **settings: Any) -> bytes:
+def run_in_container(engine: Any, **settings: Any) -> bytes:
     return run_once(engine, IMAGE, ["python", "-c", "x"], **settings)
 
 
 def test_container_is_isolated_by_default() -> None:
     engine = FakeEngine()
-    assert ran(engine) == b"printed\n"
-    assert engine.there == 0
-    assert engine.made.pop("labels")["berth.run"].startswith("once-")
-    assert engine.made == {
+    assert run_in_container(engine) == b"printed\n"
+    assert engine.container_count == 0
+    assert engine.created.pop("labels")["berth.run"].startswith("once-")
+    assert engine.created == {
         "image": IMAGE,
         "command": ["-c", "x"],
         "entrypoint": ["python"],
@@ -84,10 +84,10 @@ def test_container_is_isolated_by_default() -> None:
 
 def test_container_gets_the_given_access() -> None:
     engine, mount = FakeEngine(), Mount("/there", "/here", type="bind", read_only=True)
-    ran(engine, access=Access([mount], ["/dev/x"], "host", {"A": "b"}))
-    made = engine.made
-    assert (made["mounts"], made["devices"], made["network_mode"]) == ([mount], ["/dev/x:/dev/x"], "host")
-    assert made["environment"] == {"A": "b"}
+    run_in_container(engine, access=Access([mount], ["/dev/x"], "host", {"A": "b"}))
+    created = engine.created
+    assert (created["mounts"], created["devices"], created["network_mode"]) == ([mount], ["/dev/x:/dev/x"], "host")
+    assert created["environment"] == {"A": "b"}
 
 
 def test_failed_command_reports_exit_code_and_stderr() -> None:
@@ -95,15 +95,15 @@ def test_failed_command_reports_exit_code_and_stderr() -> None:
     with pytest.raises(
         CommandFailed, match=r"^`python` failed in berth-serve:cpu with exit code 3: first\nlast$"
     ) as bad:
-        ran(engine)
-    assert (bad.value.code, bad.value.complaint, engine.there) == (3, "first\nlast", 0)
+        run_in_container(engine)
+    assert (bad.value.code, bad.value.complaint, engine.container_count) == (3, "first\nlast", 0)
 
 
 def test_container_that_fails_to_start_is_removed() -> None:
     engine = FakeEngine(start=APIError("400", explanation="no such device"))
     with pytest.raises(APIError):
-        ran(engine)
-    assert engine.there == 0
+        run_in_container(engine)
+    assert engine.container_count == 0
 
 
 def test_container_that_times_out_is_removed() -> None:
@@ -111,12 +111,12 @@ def test_container_that_times_out_is_removed() -> None:
     with pytest.raises(
         UserError, match=r"^`python` does not finish in berth-serve:cpu: check the engine, then try again\.$"
     ):
-        ran(engine, patience_s=1)
-    assert engine.there == 0
+        run_in_container(engine, patience_s=1)
+    assert engine.container_count == 0
 
 
 @pytest.mark.parametrize(
-    ("engine", "image", "said"),
+    ("engine", "image", "sentence"),
     [
         pytest.param(
             FakeEngine(),
@@ -146,11 +146,11 @@ def test_container_that_times_out_is_removed() -> None:
         ),
     ],
 )
-def test_debian_archive_errors_name_the_cause(engine: Any, image: str, said: str, tmp_path: Path) -> None:
+def test_debian_archive_errors_name_the_cause(engine: Any, image: str, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(UserError) as refusal:
         debian.ask_archive(engine, image, NETWORK, tmp_path / "secrets")
-    assert str(refusal.value) == said
-    assert engine.there == 0
+    assert str(refusal.value) == sentence
+    assert engine.container_count == 0
 
 
 @pytest.mark.parametrize("code", [0, 3])
@@ -172,5 +172,5 @@ def test_run_once_returns_the_whole_output_through_the_sdk(code: int) -> None:
                 assert (failed.value.code, failed.value.complaint) == (3, "why")
             else:
                 assert run_once(client, IMAGE, ["python"]) == printed
-    assert not any("logs" in request for request in double.asked)
-    assert double.asked[-1] == "DELETE /containers/c0ffee"
+    assert not any("logs" in request for request in double.requests)
+    assert double.requests[-1] == "DELETE /containers/c0ffee"

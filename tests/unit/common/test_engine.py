@@ -150,7 +150,7 @@ def test_connect_uses_the_docker_context(
         # A pull has its own client with its own time-out.
         with pytest.raises(APIError, match="input/output error"):
             engine.pull("debian:12", 5)
-    assert double.asked[-1] == "POST /images/create"
+    assert double.requests[-1] == "POST /images/create"
 
 
 def test_docker_host_overrides_the_docker_context(

@@ -163,4 +163,4 @@ def test_error_names_broken_credential_helper(
         engine.pull("debian:12", 5)
     sentence = explain(raised.value) or str(raised.value)
     assert "credential" in sentence
-    assert "POST /images/create" not in failing_engine.asked
+    assert "POST /images/create" not in failing_engine.requests

@@ -13,17 +13,17 @@ from berth.common.files import exchange, explain_os_errors, link_files, same_con
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    made = tmp_path / "source" / "file.tar.gz"
-    made.parent.mkdir()
-    made.write_bytes(b"the wanted file")
-    return made
+    path = tmp_path / "source" / "file.tar.gz"
+    path.parent.mkdir()
+    path.write_bytes(b"the wanted file")
+    return path
 
 
 @pytest.fixture
 def context(tmp_path: Path) -> Path:
-    made = tmp_path / "context"
-    made.mkdir()
-    return made
+    folder = tmp_path / "context"
+    folder.mkdir()
+    return folder
 
 
 def test_link_files_replaces_different_files(source: Path, context: Path) -> None:

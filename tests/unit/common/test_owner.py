@@ -13,9 +13,13 @@ from berth.common import labels, owner
 
 def test_owner_survives_a_round_trip_through_labels() -> None:
     me = owner.this_process()
-    found = me.labels("run-1")
-    assert (found[labels.KIT], found[labels.RUN], found[labels.PID]) == ("run", "run-1", str(os.getpid()))
-    assert owner.from_labels(found) == me
+    run_labels = me.labels("run-1")
+    assert (run_labels[labels.KIT], run_labels[labels.RUN], run_labels[labels.PID]) == (
+        "run",
+        "run-1",
+        str(os.getpid()),
+    )
+    assert owner.from_labels(run_labels) == me
     assert not owner.is_gone(me)
 
 
@@ -48,7 +52,7 @@ def test_machines_are_told_apart_by_their_id(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    "found",
+    "run_labels",
     [
         pytest.param({}, id="none"),
         pytest.param({labels.PID: "0", labels.STARTED: "", labels.MACHINE: "m"}, id="pid-0"),
@@ -56,5 +60,5 @@ def test_machines_are_told_apart_by_their_id(tmp_path: Path, monkeypatch: pytest
         pytest.param({labels.PID: "12"}, id="pid-alone"),
     ],
 )
-def test_from_labels_returns_none_for_invalid_labels(found: dict[str, str]) -> None:
-    assert owner.from_labels(found) is None
+def test_from_labels_returns_none_for_invalid_labels(run_labels: dict[str, str]) -> None:
+    assert owner.from_labels(run_labels) is None

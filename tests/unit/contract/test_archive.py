@@ -102,8 +102,8 @@ def refused(folder: Path, packed: bytes) -> str:
     try:
         unpack(archive, folder / "deep" / "model", SMALL)
     except ArchiveError as error:
-        left = [str(path.relative_to(folder)) for path in folder.rglob("*")]
-        assert sorted(left) == ["deep", "model.tar.gz"], left
+        remaining = [str(path.relative_to(folder)) for path in folder.rglob("*")]
+        assert sorted(remaining) == ["deep", "model.tar.gz"], remaining
         sentence = str(error)
         assert sentence.startswith(f"{archive} ")
         assert sentence.endswith(".")
@@ -141,9 +141,9 @@ def unpacked(folder: Path) -> None:
 CASES: dict[str, Callable[[Path], object]] = {"a model is unpacked": unpacked}
 
 
-def _refusal(packed: bytes, says: str) -> Callable[[Path], object]:
+def _refusal(packed: bytes, fact: str) -> Callable[[Path], object]:
     def case(folder: Path) -> None:
-        assert says in refused(folder, packed), refused(folder, packed)
+        assert fact in refused(folder, packed), refused(folder, packed)
 
     return case
 

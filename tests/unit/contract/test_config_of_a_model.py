@@ -19,7 +19,7 @@ def test_other_head_suggests_handler() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "embedder", "named", "fine_tuning"),
+    ("names", "embedder", "model_class", "fine_tuning"),
     [
         (["BertModel"], False, "a BertModel,", True),
         (["BertForMaskedLM"], False, "a BertForMaskedLM,", True),
@@ -29,10 +29,10 @@ def test_other_head_suggests_handler() -> None:
     ],
 )
 def test_fine_tuning_is_suggested_for_pretrained_models(
-    names: list[str], embedder: bool, named: str, fine_tuning: bool
+    names: list[str], embedder: bool, model_class: str, fine_tuning: bool
 ) -> None:
     sentence = other_head({"architectures": names}, embedder=embedder)
-    assert f"this is {named}" in sentence
+    assert f"this is {model_class}" in sentence
     assert ("run_qa" in sentence) == fine_tuning
 
 

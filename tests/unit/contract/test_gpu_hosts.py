@@ -14,8 +14,8 @@ AMI_DRIVERS = {ami: driver for driver, ami in (*gpu_hosts.ENDPOINT_AMIS.items(),
 
 def refused(cuda: gpu_hosts.Version, host: gpu_hosts.HostFamily, driver: int) -> bool:
     """Whether an image of this CUDA refuses a host of the family with this driver."""
-    known = next(version for version, branch in gpu_hosts.DRIVERS.items() if branch == driver)
-    state = DriverState(version=known, code=0, devices=(Device(host.gpu, host.capability),))
+    cuda_version = next(version for version, branch in gpu_hosts.DRIVERS.items() if branch == driver)
+    state = DriverState(version=cuda_version, code=0, devices=(Device(host.gpu, host.capability),))
     return incompatibility(gpu_hosts.dotted(cuda), 1, state) is not None
 
 

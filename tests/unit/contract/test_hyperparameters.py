@@ -32,15 +32,15 @@ def samples(option: Option) -> list[Any]:
     """Values of an option's declared type, including difficult ones."""
     if option.choices:
         return list(option.choices)
-    members, open_ended = [option.type], []
+    members, simple_types = [option.type], []
     while members:
         member = members.pop()
         if get_origin(member) in (Union, types.UnionType):
             members += get_args(member)
         else:
-            open_ended.append(member)
+            simple_types.append(member)
     values: list[Any] = []
-    for member in open_ended:
+    for member in simple_types:
         if isinstance(member, type) and issubclass(member, Enum):
             return [each.value for each in member]
         if member is bool:
@@ -49,7 +49,7 @@ def samples(option: Option) -> list[Any]:
             values += [0, 42, -1]
         elif member is float:
             values += [3e-05, 0.0, 3.0, 1e-08]
-        elif member is str and bool not in open_ended:
+        elif member is str and bool not in simple_types:
             values += ["123", "bert", "a b 'q' $HOME", "ünï", "-1.5"]
         elif member is dict or get_origin(member) is dict:
             values += [{"a": 1, "b": {"c": "d"}}, {}]
@@ -192,7 +192,7 @@ def test_replacements_are_known_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "values"),
+    ("hyperparameters", "values"),
     [
         ({"group_by_length": "false"}, {"train_sampling_strategy": "random"}),
         ({"adafactor": "false"}, {}),
@@ -214,12 +214,12 @@ def test_replacements_are_known_options() -> None:
         ({"optim": "sgd"}, {"optim": "sgd"}),
     ],
 )
-def test_parsed_values(given: dict[str, str], values: dict[str, Any]) -> None:
-    assert parse(given, OPTIONS, DEPRECATED_NAMES).values == values
+def test_parsed_values(hyperparameters: dict[str, str], values: dict[str, Any]) -> None:
+    assert parse(hyperparameters, OPTIONS, DEPRECATED_NAMES).values == values
 
 
 @pytest.mark.parametrize(
-    ("given", "notes"),
+    ("hyperparameters", "notes"),
     [
         ({"warmup_ratio": "0.1", "warmup_steps": "0"}, ["warmup_ratio: taken as warmup_steps 0.1 of all steps"]),
         ({"warmup_ratio": "0.1", "warmup_steps": "9"}, ["warmup_ratio: ignored, warmup_steps is given"]),
@@ -244,9 +244,9 @@ def test_parsed_values(given: dict[str, str], values: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_notes_name_replacements(given: dict[str, str], notes: list[str]) -> None:
-    assert parse(given, OPTIONS, DEPRECATED_NAMES).notes == notes
-    backwards = parse(dict(reversed(given.items())), OPTIONS, DEPRECATED_NAMES)
+def test_notes_name_replacements(hyperparameters: dict[str, str], notes: list[str]) -> None:
+    assert parse(hyperparameters, OPTIONS, DEPRECATED_NAMES).notes == notes
+    backwards = parse(dict(reversed(hyperparameters.items())), OPTIONS, DEPRECATED_NAMES)
     assert len(backwards.notes) == len(notes)
 
 
@@ -297,10 +297,10 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("given", "sentence"), MISTAKES)
-def test_invalid_hyperparameters(given: dict[str, str], sentence: str) -> None:
+@pytest.mark.parametrize(("hyperparameters", "sentence"), MISTAKES)
+def test_invalid_hyperparameters(hyperparameters: dict[str, str], sentence: str) -> None:
     with pytest.raises(HyperparameterError) as caught:
-        parse(given, OPTIONS, DEPRECATED_NAMES)
+        parse(hyperparameters, OPTIONS, DEPRECATED_NAMES)
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
 

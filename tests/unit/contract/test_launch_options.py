@@ -12,20 +12,20 @@ from berth.contract.launch_options import (
 )
 
 SECONDS = "a number of seconds above 0"
-SILENCE = "a number of seconds, 4 or more"
+FOUR_SECONDS = "a number of seconds, 4 or more"
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "wanted"),
+    ("name", "text", "requirement"),
     [
         *(("BERTH_RENDEZVOUS_TIMEOUT", text, SECONDS) for text in ("0", "-1", "soon", "nan")),
-        *(("BERTH_PEER_TIMEOUT", text, SILENCE) for text in ("0", "3", "-60", "1m", "nan")),
+        *(("BERTH_PEER_TIMEOUT", text, FOUR_SECONDS) for text in ("0", "3", "-60", "1m", "nan")),
     ],
 )
-def test_invalid_numbers_are_reported_with_other_problems(name: str, text: str, wanted: str) -> None:
+def test_invalid_numbers_are_reported_with_other_problems(name: str, text: str, requirement: str) -> None:
     first, second = read_launch_options({}, None, {name: text, "BERTH_DISTRIBUTION": "x"}).problems
     assert first.startswith("BERTH_DISTRIBUTION must be")
-    assert second == f"{name} must be {wanted}, not {text!r}."
+    assert second == f"{name} must be {requirement}, not {text!r}."
 
 
 @pytest.mark.parametrize(

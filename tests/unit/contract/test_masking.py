@@ -34,7 +34,7 @@ def test_harmless_names(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "seen"),
+    ("value", "expected"),
     [
         ("postgres://u:pw@h/db", "postgres://***@h/db"),
         ("https://u:p@ss@h:8080/a", "https://***@h:8080/a"),
@@ -49,8 +49,8 @@ def test_harmless_names(name: str) -> None:
         ("me@example.com", "me@example.com"),
     ],
 )
-def test_secret_parts_of_values(value: str, seen: str) -> None:
-    assert shown("--url", value) == seen
+def test_secret_parts_of_values(value: str, expected: str) -> None:
+    assert shown("--url", value) == expected
 
 
 def test_values_of_mpirun_exports_are_masked() -> None:
@@ -58,7 +58,7 @@ def test_values_of_mpirun_exports_are_masked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "seen"),
+    ("line", "expected"),
     [
         ("Looking in indexes: https://me:pw@index/simple", "Looking in indexes: https://***@index/simple"),
         ("curl -H 'Authorization: Bearer abcdefgh.1'", "curl -H 'Authorization: Bearer ***'"),
@@ -73,8 +73,8 @@ def test_values_of_mpirun_exports_are_masked() -> None:
         ("epoch=1 loss=0.5", "epoch=1 loss=0.5"),
     ],
 )
-def test_mask_text(line: str, seen: str) -> None:
-    assert mask_text(line) == seen
+def test_mask_text(line: str, expected: str) -> None:
+    assert mask_text(line) == expected
 
 
 @pytest.mark.timeout(30)  # a regular expression with quadratic time would take hours

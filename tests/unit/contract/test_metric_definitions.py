@@ -87,8 +87,8 @@ def test_log_line_matches_only_its_metrics(text: str, metrics: dict[str, float])
 
 
 def test_every_definition_is_tested() -> None:
-    named = [name for metrics in LINES.values() for name in metrics]
-    assert sorted(named) == sorted(each["Name"] for each in METRIC_DEFINITIONS)
+    names = [name for metrics in LINES.values() for name in metrics]
+    assert sorted(names) == sorted(each["Name"] for each in METRIC_DEFINITIONS)
 
 
 def test_definitions_are_within_api_limits() -> None:

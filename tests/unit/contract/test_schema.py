@@ -54,27 +54,27 @@ def test_schema_decodes_like_image() -> None:
     for case in CASES:
         option, value, encode = case.values
         name, raw = option.name, encode(value)  # type: ignore[union-attr,operator]
-        here = plain(decode(raw, HOST[name].type, HOST[name].choices))
-        there = plain(decode(raw, IMAGE[name].type, IMAGE[name].choices))
-        if here != there or type(here) is not type(there):
-            wrong.append((case.id, here, there))
+        host = plain(decode(raw, HOST[name].type, HOST[name].choices))
+        image = plain(decode(raw, IMAGE[name].type, IMAGE[name].choices))
+        if host != image or type(host) is not type(image):
+            wrong.append((case.id, host, image))
     assert wrong == []
 
 
 @pytest.mark.parametrize("name", OLD)
 def test_schema_replaces_deprecated_names_like_image(name: str) -> None:
     raw = {name: json.dumps(OLD[name][0])}
-    here, there = parse(raw, HOST, DEPRECATED_NAMES), parse(raw, IMAGE, DEPRECATED_NAMES)
-    assert (here.values, here.notes) == (there.values, there.notes)
+    host, image = parse(raw, HOST, DEPRECATED_NAMES), parse(raw, IMAGE, DEPRECATED_NAMES)
+    assert (host.values, host.notes) == (image.values, image.notes)
 
 
-@pytest.mark.parametrize("given", [given for given, _ in MISTAKES])
-def test_schema_reports_problems_like_image(given: dict[str, str]) -> None:
-    with pytest.raises(HyperparameterError) as here:
-        parse(given, HOST, DEPRECATED_NAMES)
-    with pytest.raises(HyperparameterError) as there:
-        parse(given, IMAGE, DEPRECATED_NAMES)
-    assert str(here.value) == str(there.value)
+@pytest.mark.parametrize("hyperparameters", [hyperparameters for hyperparameters, _ in MISTAKES])
+def test_schema_reports_problems_like_image(hyperparameters: dict[str, str]) -> None:
+    with pytest.raises(HyperparameterError) as host:
+        parse(hyperparameters, HOST, DEPRECATED_NAMES)
+    with pytest.raises(HyperparameterError) as image:
+        parse(hyperparameters, IMAGE, DEPRECATED_NAMES)
+    assert str(host.value) == str(image.value)
 
 
 def test_schema_module_prints_only_schema() -> None:

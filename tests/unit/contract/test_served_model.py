@@ -32,7 +32,7 @@ KINDS: dict[str, tuple[dict[str, str], str]] = {
     "no JSON": ({**FILES, "config.json": "oops"}, "config.json can't be read"),
     "a list": ({**FILES, "config.json": "[]"}, "config.json names no `model_type`"),
     "nothing": ({}, "holds no model"),
-    "all of it": ({"config.json": "{}"}, "names no `model_type`"),
+    "several faults": ({"config.json": "{}"}, "names no `model_type`"),
 }
 
 
@@ -43,16 +43,16 @@ def test_user_machine_and_image_report_same_faults(files: dict[str, str], fact: 
         (tmp_path / name).write_text(text)
     faults = serving_faults(tmp_path, tmp_path)
     assert fact in faults[0]
-    with pytest.raises(ModelFilesError) as inside:
+    with pytest.raises(ModelFilesError) as image_error:
         find(tmp_path)
-    with pytest.raises(UserError) as here:
+    with pytest.raises(UserError) as host_error:
         check_servable(tmp_path, tmp_path)
-    assert str(here.value) == f"{inside.value}." == f"{'; '.join(faults)}."
+    assert str(host_error.value) == f"{image_error.value}." == f"{'; '.join(faults)}."
 
 
-@pytest.mark.parametrize("beside", [{}, {"modules.json": "[]"}])
-def test_question_answering_model_is_accepted(beside: dict[str, str], tmp_path: Path) -> None:
-    for name, text in {**FILES, **beside, "config.json": json.dumps(QA)}.items():
+@pytest.mark.parametrize("other_files", [{}, {"modules.json": "[]"}])
+def test_question_answering_model_is_accepted(other_files: dict[str, str], tmp_path: Path) -> None:
+    for name, text in {**FILES, **other_files, "config.json": json.dumps(QA)}.items():
         (tmp_path / name).write_text(text)
     assert serving_faults(tmp_path, "mine") == []
     check_servable(tmp_path, tmp_path)

@@ -6,9 +6,9 @@ KNOWN = ("BERTH_PRECISION", "BERTH_PAGE")
 
 
 def test_misspelt_names() -> None:
-    given = ("BERTH_PRECISON", "BERTH_PAGES", "BERTH_PRECISION", "BERTH_COLOUR", "PATH")
-    assert misspelt(given, KNOWN) == {"BERTH_PRECISON": "BERTH_PRECISION", "BERTH_PAGES": "BERTH_PAGE"}
-    assert misspelt(given, KNOWN, 0.96) == {"BERTH_PRECISON": "BERTH_PRECISION"}
+    names = ("BERTH_PRECISON", "BERTH_PAGES", "BERTH_PRECISION", "BERTH_COLOUR", "PATH")
+    assert misspelt(names, KNOWN) == {"BERTH_PRECISON": "BERTH_PRECISION", "BERTH_PAGES": "BERTH_PAGE"}
+    assert misspelt(names, KNOWN, 0.96) == {"BERTH_PRECISON": "BERTH_PRECISION"}
 
 
 def test_misspelt_ours_ignores_other_prefixes() -> None:

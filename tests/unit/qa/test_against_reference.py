@@ -25,9 +25,9 @@ REQUIREMENTS = ["--require-hashes", "-r", str(Path(__file__).with_name("requirem
 
 @pytest.fixture(scope="session")
 def reference_python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    given = os.environ.get("BERTH_REFERENCE_PYTHON")
-    if given:
-        return given
+    existing_python = os.environ.get("BERTH_REFERENCE_PYTHON")
+    if existing_python:
+        return existing_python
     folder = tmp_path_factory.mktemp("reference") / "venv"
     python = str(folder / "bin" / "python")
     uv = shutil.which("uv")
@@ -49,10 +49,10 @@ def reference_python(tmp_path_factory: pytest.TempPathFactory) -> str:
 def dev_set(version: str, sample: Path, folder: Path) -> Path:
     """Write the unpacked data of this version into `folder`."""
     name = f"dev-v{version}.json"
-    given = os.environ.get("BERTH_SQUAD")
-    source = Path(given) / f"{name}.xz" if given else sample / "squad-heldout.json.xz"
+    squad_folder = os.environ.get("BERTH_SQUAD")
+    source = Path(squad_folder) / f"{name}.xz" if squad_folder else sample / "squad-heldout.json.xz"
     data = json.loads(lzma.decompress(source.read_bytes()))
-    if not given and version == "2.0":
+    if not squad_folder and version == "2.0":
         questions = [q for a in data["data"] for p in a["paragraphs"] for q in p["qas"]]
         for question in questions[::3]:
             question["answers"] = []

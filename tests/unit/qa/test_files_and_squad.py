@@ -220,9 +220,9 @@ def test_missing_ids_are_replaced_by_file_and_place(tmp_path: Path, name: str, c
         ]
 
 
-@pytest.mark.parametrize(("given", "id_"), [(7, "7"), (12.0, "12"), (1e15, "1000000000000000"), ("x", "x")])
-def test_ids_may_be_numbers(tmp_path: Path, given: object, id_: str) -> None:
-    assert read(write(tmp_path / "t.jsonl", json.dumps(ROW | {"id": given})))[0].id == id_
+@pytest.mark.parametrize(("value", "id_"), [(7, "7"), (12.0, "12"), (1e15, "1000000000000000"), ("x", "x")])
+def test_ids_may_be_numbers(tmp_path: Path, value: object, id_: str) -> None:
+    assert read(write(tmp_path / "t.jsonl", json.dumps(ROW | {"id": value})))[0].id == id_
 
 
 HALF = lines(EXPECTED, ascii_only=True).replace("\\ud83d\\udc69", "\\ud83d", 1)
@@ -431,7 +431,7 @@ def test_too_many_misplaced_answers_are_refused() -> None:
     assert "(id q9); and 3 more), the first" in refused(numbered(20, wrong=13))
     assert ": count answer_start in characters" in message
     assert not refused(numbered(20, wrong=2))
-    assert not refused(numbered(12, wrong=10), all_read=False), "ten of the first questions say little about all"
+    assert not refused(numbered(12, wrong=10), all_read=False), "ten misplaced answers are too few"
     assert refused(numbered(12, wrong=11), all_read=False)
 
 
@@ -493,7 +493,7 @@ def test_check_after_partial_reading_covers_the_rows_read(tmp_path: Path) -> Non
     assert [example.id for example in islice(reader, 1)] == ["q0"]
     reader.check()
     reader = QuestionReader(tmp_path / "t.jsonl")
-    assert len(list(islice(reader, 2))) == 1, "no question after a fault"
+    assert len(list(islice(reader, 2))) == 1, "the reader must yield no question after a fault"
     with pytest.raises(DataError, match="line 2: the id 'q0' is used before"):
         reader.check()
 
@@ -511,10 +511,10 @@ def test_memory_does_not_grow_with_the_number_of_rows(
         reader = QuestionReader(write(tmp_path / name, content))
         tracemalloc.start()
         count = sum(1 for _ in reader)
-        most = tracemalloc.get_traced_memory()[1]
+        peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert count == (0 if change else 6000)
-        assert most < (3_000_000 if name == "t.parquet" else 900_000), "too many rows in memory"
+        assert peak < (3_000_000 if name == "t.parquet" else 900_000), "too many rows in memory"
         with suppress(DataError):
             reader.check()
 

@@ -73,8 +73,8 @@ def test_labels_of_the_sample_match_its_answers(tokenizer: Any, sample: Path) ->
     assert len(windows) == len(examples)  # each context fits into one window
     gold = [(e.answers[0].text, text_of(w, e.context)) for e, w in zip(examples, windows, strict=True)]
     # An answer that begins or ends inside a token ("1990" of "1990s") is labelled with the whole token.
-    assert all(answer in found for answer, found in gold)
-    assert sum(answer == found for answer, found in gold) > 0.98 * len(gold)
+    assert all(answer in labelled for answer, labelled in gold)
+    assert sum(answer == labelled for answer, labelled in gold) > 0.98 * len(gold)
 
 
 def test_an_answer_outside_a_window_is_labelled_as_cls(tokenizer: Any) -> None:
@@ -149,9 +149,9 @@ def long_question(tokens: int) -> str:
 def test_long_questions_that_leave_enough_room(
     tokenizer: Any, question_tokens: int, context_tokens: int, windows: int
 ) -> None:
-    made = windows_of(tokenizer, [(long_question(question_tokens), long_question(context_tokens))], 64, 16)
-    assert len(made) == windows
-    assert {len(w.input_ids) for w in made} == {64}
+    result = windows_of(tokenizer, [(long_question(question_tokens), long_question(context_tokens))], 64, 16)
+    assert len(result) == windows
+    assert {len(w.input_ids) for w in result} == {64}
 
 
 @pytest.mark.parametrize(
@@ -195,8 +195,8 @@ def test_default_stride_shrinks_to_half_the_room(tokenizer: Any, room: int) -> N
 )
 def test_token_limit_counts_windows_before_they_are_cut(tokenizer: Any, tokens: int, stride: int, windows: int) -> None:
     pairs = [(long_question(1), long_question(tokens))] * 3
-    made = windows_of(tokenizer, pairs, 64, stride, serving=Serving(most_tokens=3 * windows * 64))
-    assert len(made) == 3 * windows
+    result = windows_of(tokenizer, pairs, 64, stride, serving=Serving(most_tokens=3 * windows * 64))
+    assert len(result) == 3 * windows
     with pytest.raises(TooManyWindowsError) as error:
         windows_of(tokenizer, pairs, 64, stride, serving=Serving(most_tokens=3 * windows * 64 - 1))
     assert (error.value.windows, error.value.tokens) == (3 * windows, 3 * windows * 64)

@@ -51,12 +51,12 @@ def test_entry_and_run_qa_accept_empty_files(text: str, tmp_path: Path) -> None:
 def test_checkpoint_folder_is_local_path_of_job(tmp_path: Path) -> None:
     assert config_files.checkpoint_folder(tmp_path) == tmp_path / "checkpoints"
     assert not config_files.wants_checkpoints(tmp_path)
-    named = tmp_path / "mine"
-    write(tmp_path, checkpointconfig={"LocalPath": f"{named}/", "S3Uri": "s3://bucket/checkpoints"})
-    assert Paths(tmp_path).checkpoints == named
-    assert config_files.wants_checkpoints(tmp_path), "even if the folder does not exist yet"
+    folder = tmp_path / "mine"
+    write(tmp_path, checkpointconfig={"LocalPath": f"{folder}/", "S3Uri": "s3://bucket/checkpoints"})
+    assert Paths(tmp_path).checkpoints == folder
+    assert config_files.wants_checkpoints(tmp_path), "the folder need not exist yet"
     (line,) = config_files.notes(tmp_path)
-    assert str(named) in line
+    assert str(folder) in line
     assert "s3://bucket/checkpoints" in line
 
 

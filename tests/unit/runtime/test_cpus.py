@@ -41,21 +41,21 @@ def test_count_cpus_rounds_quota_down(
     assert count_cpus() == expected
 
 
-@pytest.mark.parametrize(("wanted", "threads"), [("", 2), ("3", 3), ("0", 2), ("many", 2)])
-def test_model_threads_follow_omp_num_threads(monkeypatch: pytest.MonkeyPatch, wanted: str, threads: int) -> None:
+@pytest.mark.parametrize(("value", "threads"), [("", 2), ("3", 3), ("0", 2), ("many", 2)])
+def test_model_threads_follow_omp_num_threads(monkeypatch: pytest.MonkeyPatch, value: str, threads: int) -> None:
     monkeypatch.setattr(cpus, "count_cpus", lambda: 2)
-    monkeypatch.setenv("OMP_NUM_THREADS", wanted)
+    monkeypatch.setenv("OMP_NUM_THREADS", value)
     assert model_threads() == threads
 
 
 @pytest.mark.parametrize(
-    ("flags", "there"),
+    ("flags", "expected"),
     [("fpu avx512f avx512_vnni", True), ("fpu avx2 avx_vnni", True), ("fpu avx2 avx512f", False)],
 )
-def test_has_vnni_reads_cpu_flags(tmp_path: Path, flags: str, there: bool) -> None:
+def test_has_vnni_reads_cpu_flags(tmp_path: Path, flags: str, expected: bool) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cpuinfo").write_text(f"processor\t: 0\nflags\t\t: {flags}\nbugs\t\t: none\n")
-    assert has_vnni(tmp_path) is there
+    assert has_vnni(tmp_path) is expected
 
 
 def test_no_vnni_without_cpuinfo(tmp_path: Path) -> None:

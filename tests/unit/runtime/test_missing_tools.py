@@ -170,9 +170,9 @@ def test_pip_accepts_archive_lines(tmp_path: Path) -> None:
         "install",
         "--no-build-isolation",
         "--target",
-        "there",
+        "installed",
         "-r",
         "requirements.txt",
     ]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-    assert {"rows.py", "cells.py"} <= {path.name for path in (tmp_path / "there").iterdir()}
+    assert {"rows.py", "cells.py"} <= {path.name for path in (tmp_path / "installed").iterdir()}

@@ -95,8 +95,8 @@ def test_retries_of_pip_are_logged_once() -> None:
         "by 'SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: "
         "self-signed certificate in certificate chain (_ssl.c:992)'))': /simple/tabulate/"
     )
-    said = ["Looking in links: .", *(retry.format(left) for left in (4, 3, 2, 1, 0)), "x" * 300, "ERROR: no"]
-    assert list(readable(said)) == [
+    output = ["Looking in links: .", *(retry.format(left) for left in (4, 3, 2, 1, 0)), "x" * 300, "ERROR: no"]
+    assert list(readable(output)) == [
         "Looking in links: .",
         "the package index can't be reached (CERTIFICATE_VERIFY_FAILED), trying again",
         "x" * 199 + "…",
@@ -106,9 +106,9 @@ def test_retries_of_pip_are_logged_once() -> None:
 
 def test_error_names_searched_places(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("--no-index --find-links .\nno-such-package==1.0\n")
-    said: list[str] = []
+    lines: list[str] = []
     with pytest.raises(RequirementsError) as caught:
-        install(tmp_path, sys.executable, said.append)
+        install(tmp_path, sys.executable, lines.append)
     sentence = str(caught.value)
     assert sentence.startswith(
         "requirements.txt could not be installed (Could not find a version that satisfies the requirement "
@@ -117,7 +117,7 @@ def test_error_names_searched_places(tmp_path: Path) -> None:
     assert (
         f"{tmp_path}/., and the public index unless it is turned off); fix it, or put the wheels next to it" in sentence
     )
-    assert any("no-such-package" in line for line in said)
+    assert any("no-such-package" in line for line in lines)
 
 
 @pytest.fixture
@@ -177,18 +177,18 @@ def test_channel_certificate_and_warm_pool_cache(
     pool = tmp_path / "pool"
     pool.mkdir()
     monkeypatch.setenv("SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY", str(pool))
-    said: list[str] = []
-    install(code, str(python), said.append, certificates=index.ca.parent)
-    assert {"far_away", "beside"} <= installed(python), said
-    assert "pa55word" not in "".join(said)
-    fetched = "/simple/far-away/far_away-1.0-py3-none-any.whl"
-    assert fetched in index.asked
-    index.asked.clear()
+    lines: list[str] = []
+    install(code, str(python), lines.append, certificates=index.ca.parent)
+    assert {"far_away", "beside"} <= installed(python), lines
+    assert "pa55word" not in "".join(lines)
+    wheel_path = "/simple/far-away/far_away-1.0-py3-none-any.whl"
+    assert wheel_path in index.requests
+    index.requests.clear()
     make_environment(python.parents[1])
-    install(code, str(python), said.append, certificates=index.ca.parent)
+    install(code, str(python), lines.append, certificates=index.ca.parent)
     assert "far_away" in installed(python)
-    assert "/simple/far-away/" in index.asked
-    assert fetched not in index.asked
+    assert "/simple/far-away/" in index.requests
+    assert wheel_path not in index.requests
 
 
 @pytest.mark.slow

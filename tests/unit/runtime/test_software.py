@@ -27,5 +27,5 @@ def test_missing_or_damaged_software_file_is_none(text: str | None, tmp_path: Pa
 
 def test_log_line_has_installed_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(software, "SHOWN", ("pip", "no-such-package", "pytest"))
-    said = software.described(software.Software("hf4", "cpu-hf4", {}))
-    assert said == f"software: set hf4 of profile cpu-hf4: pip {version('pip')}, pytest {version('pytest')}"
+    line = software.described(software.Software("hf4", "cpu-hf4", {}))
+    assert line == f"software: set hf4 of profile cpu-hf4: pip {version('pip')}, pytest {version('pytest')}"

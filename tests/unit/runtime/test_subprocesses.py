@@ -21,7 +21,7 @@ def test_child_processes_are_killed_with_the_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "says"),
+    ("error", "line"),
     [
         pytest.param(
             RuntimeError("\nNo kernel image\nCompile with …"), "RuntimeError: No kernel image", id="several-lines"
@@ -42,5 +42,5 @@ def test_child_processes_are_killed_with_the_command(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_one_line(error: Exception, says: str) -> None:
-    assert one_line(error) == says
+def test_one_line(error: Exception, line: str) -> None:
+    assert one_line(error) == line

@@ -30,11 +30,11 @@ def test_model_is_fetched_from_the_hub_once(tiny_model: Path, tmp_path: Path, re
         client = TestClient(create_app(ready_service(tmp_path / "model", **variables)))
         first = client.post("/invocations", json=ONE).json()
         assert first["answer"] in ONE["context"]
-        requests = len(hub.asked)
+        count = len(hub.requests)
         stop_all()
         again = TestClient(create_app(ready_service(tmp_path / "model", **variables)))
         assert again.post("/invocations", json=ONE).json() == first
-        assert len(hub.asked) == requests  # fetched once
+        assert len(hub.requests) == count  # fetched once
 
 
 def failed_fetch(folder: Path, **variables: str) -> str:

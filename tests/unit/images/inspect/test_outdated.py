@@ -34,7 +34,7 @@ OLD_TORCH = LockedPackage("torch", "2.5.1", BOTH, ("cu124",))
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The URL of the double, which knows no vulnerability."""
-    for name, value in {"vulnerable": {}, "asked": [], "status": 200, "body": None}.items():
+    for name, value in {"vulnerable": {}, "requests": [], "status": 200, "body": None}.items():
         monkeypatch.setattr(AdvisoriesDouble, name, value)
     with serving(AdvisoriesDouble) as address:
         yield address
@@ -92,7 +92,7 @@ def test_vulnerabilities_of_every_version_are_found(service: str) -> None:
     torch = Vulnerable("torch", "2.5.1", ("PYSEC-2026-1", "CVE-2026-1"), ("2.6.0",), BOTH, ("cu124",))
     assert found == Audit((torch,), 3)
     # Advisories don't have build suffixes such as +cpu.
-    assert sorted(AdvisoriesDouble.asked) == ["rich 14.0.0", "torch 2.13.0", "torch 2.5.1"]
+    assert sorted(AdvisoriesDouble.requests) == ["rich 14.0.0", "torch 2.13.0", "torch 2.5.1"]
 
 
 @pytest.mark.parametrize(("status", "body"), [(404, None), (500, None), (200, b"<html>")])

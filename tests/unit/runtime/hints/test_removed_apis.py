@@ -37,33 +37,33 @@ transformers.Trainer(model, arguments, tokenizer=tokenizer)
 """
 
 
-def hint(message: str, code: str = "", here: ThisImage = NEWEST, *, folder: Path) -> str:
+def hint(message: str, code: str = "", this_image: ThisImage = NEWEST, *, folder: Path) -> str:
     write_source(folder, {"train.py": code})
-    return removed_apis.message_hint(message, folder, here)
+    return removed_apis.message_hint(message, folder, this_image)
 
 
 def test_script_of_2024_gets_one_image_for_all_its_names(tmp_path: Path) -> None:
     """Neither the newest nor the oldest profile has all names of the script."""
-    said = hint(KEYWORD.format(ARGUMENTS, "logging_dir"), SCRIPT_OF_2024, folder=tmp_path)
-    assert said.startswith("; transformers 5.23 has no `logging_dir`: ")
-    assert said.endswith(f"TENSORBOARD_LOGGING_DIR, or {ADD.format('4.57.6')}")
-    said = hint(KEYWORD.format(ARGUMENTS, "eval_strategy"), SCRIPT_OF_2024, OLD, folder=tmp_path)
-    assert said.startswith(
+    sentence = hint(KEYWORD.format(ARGUMENTS, "logging_dir"), SCRIPT_OF_2024, folder=tmp_path)
+    assert sentence.startswith("; transformers 5.23 has no `logging_dir`: ")
+    assert sentence.endswith(f"TENSORBOARD_LOGGING_DIR, or {ADD.format('4.57.6')}")
+    sentence = hint(KEYWORD.format(ARGUMENTS, "eval_strategy"), SCRIPT_OF_2024, OLD, folder=tmp_path)
+    assert sentence.startswith(
         "; transformers 4.26 lacks 2 names of this script: rename eval_strategy to evaluation_strategy"
     )
-    assert "rename processing_class to tokenizer" in said
-    assert said.endswith(ADD.format("4.57.6"))
+    assert "rename processing_class to tokenizer" in sentence
+    assert sentence.endswith(ADD.format("4.57.6"))
 
 
 def test_all_removed_names_of_script_are_listed(tmp_path: Path) -> None:
-    said = hint(KEYWORD.format(ARGUMENTS, "evaluation_strategy"), SCRIPT_OF_2023, folder=tmp_path)
-    assert said.startswith(
+    sentence = hint(KEYWORD.format(ARGUMENTS, "evaluation_strategy"), SCRIPT_OF_2023, folder=tmp_path)
+    assert sentence.startswith(
         "; transformers 5.23 lacks 13 names of this script: rename evaluation_strategy to eval_strategy"
     )
     for words in ("rename no_cuda to use_cpu", "leave out overwrite_output_dir", "for AdamW use torch.optim.AdamW"):
-        assert words in said
-    assert said.endswith(ADD.format("4.49.0"))
-    assert len(said) < 760
+        assert words in sentence
+    assert sentence.endswith(ADD.format("4.49.0"))
+    assert len(sentence) < 760
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_hint_per_kind_of_message(tmp_path: Path, message: str, words: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("code", "here", "name", "image"),
+    ("code", "this_image", "name", "image"),
     [
         ("TrainingArguments(eval_strategy='no')", OLD, "eval_strategy", "profile cpu has transformers 5.23"),
         (
@@ -113,9 +113,9 @@ def test_hint_per_kind_of_message(tmp_path: Path, message: str, words: str) -> N
     ],
 )
 def test_recommended_image_has_all_names_of_script(
-    tmp_path: Path, code: str, here: ThisImage, name: str, image: str
+    tmp_path: Path, code: str, this_image: ThisImage, name: str, image: str
 ) -> None:
-    assert image in hint(KEYWORD.format(ARGUMENTS, name), code, here, folder=tmp_path)
+    assert image in hint(KEYWORD.format(ARGUMENTS, name), code, this_image, folder=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ def installed_keywords(file: str, owner: str) -> set[str]:
 
 @pytest.mark.parametrize(("file", "owner"), [("training_args.py", ARGUMENTS), ("trainer.py", TRAINER)])
 def test_table_agrees_with_installed_transformers(file: str, owner: str) -> None:
-    has, version = installed_keywords(file, owner), Version(importlib.metadata.version("transformers"))
+    keywords, version = installed_keywords(file, owner), Version(importlib.metadata.version("transformers"))
     for name, row in NAMES[owner].items():
-        assert row.is_in(version) == (name in has), name
+        assert row.is_in(version) == (name in keywords), name
         new = row.advice.rpartition(" to ")[2]
-        assert not row.advice.startswith("rename") or name in has or new in has, row.advice
+        assert not row.advice.startswith("rename") or name in keywords or new in keywords, row.advice

@@ -122,7 +122,7 @@ def test_profiles_equal_those_in_pins_toml() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "here", "way"),
+    ("version", "this_image", "advice"),
     [
         ("4.26.1", ThisImage("cpu"), "profile cpu-hf4 has transformers 4.26"),
         ("4.31.0", ThisImage("cu130", "13.0"), "profile cpu-hf4 has transformers 4.26"),
@@ -134,7 +134,7 @@ def test_profiles_equal_those_in_pins_toml() -> None:
         ("no version", ThisImage("cpu"), ""),
     ],
 )
-def test_image_with_names_profile_or_command(version: str, here: ThisImage, way: str) -> None:
-    found = image_with(version, here)
-    assert way in found
-    assert bool(found) == bool(way)
+def test_image_with_names_profile_or_command(version: str, this_image: ThisImage, advice: str) -> None:
+    found = image_with(version, this_image)
+    assert advice in found
+    assert bool(found) == bool(advice)

@@ -1,4 +1,4 @@
-"""The double of `smddprun`, the library's own launcher of a rank: sets a variable, then becomes the command."""
+"""The double of `smddprun`, the library's launcher of a rank: it sets a variable, then executes the command."""
 
 import os
 import sys

@@ -1,1 +1,1 @@
-"""What the double has for PyTorch."""
+"""The double's part for PyTorch."""

@@ -1,7 +1,7 @@
 """Importing this registers the backend `smddp`, as the real library's import does; here gloo does the work.
 
-As with the real one, a second process group is refused (`new_group()`), and the import fails on a host that the library
-does not run on: here where SMDDP_DOUBLE_UNSUPPORTED is set, to the text of the failure.
+As in the real library, a second process group (`new_group()`) is refused. The real import fails on a host that the
+library does not support; this one fails if SMDDP_DOUBLE_UNSUPPORTED is set, with its value as the error message.
 """
 
 import os
