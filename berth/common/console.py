@@ -18,7 +18,6 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
-from rich.table import Table
 
 note = Console(stderr=True, highlight=False)
 """Progress and errors."""
@@ -52,18 +51,6 @@ def few(names: Sequence[str]) -> str:
 def print_json(document: Any) -> None:
     """Prints the one document of a command with --json: an array if it covers several images, else an object."""
     result.print_json(json.dumps(document))
-
-
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Prints rows as a result: a table on a terminal, else one line per row with tabs between the cells."""
-    if not result.is_terminal:
-        for row in rows:
-            print("\t".join(row))
-        return
-    table = Table(*columns, box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*map(escape, row))
-    result.print(table, soft_wrap=False)
 
 
 @contextmanager

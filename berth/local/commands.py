@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
+from rich.table import Table
 
-from berth.common.console import few, is_watched, note, print_json, print_table, result, say
+from berth.common.console import few, is_watched, note, print_json, result, say
 from berth.common.engine import connect
 from berth.common.errors import Problems, UserError, refuse
 from berth.images.build.revision import read_revision
@@ -280,7 +281,10 @@ def show_hyperparameters(
         ]
         print_json({"image": selected.name, "hyperparameters": described})
     elif name is None:
-        print_table(("name", "default", "meaning"), [(each.name, each.default, each.meaning) for each in found])
+        table = Table("name", "default", "meaning", box=None, pad_edge=False)
+        for each in found:
+            table.add_row(*map(escape, (each.name, each.default, each.meaning)))
+        result.print(table, soft_wrap=False)
     else:
         for each in found:
             result.print(escape(f"{each.name}: {type_text(each)}; default: {each.default or 'none'}\n{each.meaning}"))

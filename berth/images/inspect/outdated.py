@@ -68,11 +68,9 @@ class Outdated:
     def verdict(self) -> str:
         """One line with the number of findings of each kind, and whether they are complete."""
         missing = "; incomplete, because some answers are missing: see above" if self.unanswered else ""
-        vulnerable = f"{len(self.vulnerable)} ({self.unaudited} of {self.packages} not known)"
-        if not self.unaudited:
-            vulnerable = str(len(self.vulnerable))
-        elif self.unaudited == self.packages:
-            vulnerable = f"not known ({self.packages} of {self.packages})"
+        vulnerable = str(len(self.vulnerable))
+        if self.unaudited:
+            vulnerable += f" ({self.unaudited} of {self.packages} not known)"
         return f"vulnerable packages: {vulnerable}, security updates of Debian: {self._security}{missing}."
 
     def as_dict(self) -> dict[str, Any]:

@@ -94,7 +94,6 @@ def read_image(
     """
     found = find_built_image(client, image)
     image_id, attributes = str(found.id), found.attrs
-    described = {"created": attributes["Created"], "labels": attributes["Config"].get("Labels") or {}}
     kept, key = Kept(cache or _USER_CACHE, KEPT), answer_key(image_id, _FORM)
     known = _from_json(kept.load(key))
     if known is None:
@@ -102,7 +101,7 @@ def read_image(
         with saved_archive(found, image, kept.folder) as archive:
             known = read_archive(archive)
         kept.store(key, _as_json(known))
-    return SavedImage(image, image_id, described["created"], described["labels"], *known)
+    return SavedImage(image, image_id, attributes["Created"], attributes["Config"].get("Labels") or {}, *known)
 
 
 def is_record(path: str) -> bool:

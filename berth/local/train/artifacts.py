@@ -1,6 +1,7 @@
 """Saves a job's results: model.tar.gz, output.tar.gz and checkpoints, and tells the user about them."""
 
 import shutil
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -34,22 +35,15 @@ def pack_folder(session: RunSession, roots: Mapping[str, Path], folder: str, tar
 
 def _left_out(found: Mapping[str, results.ResultFolder], folder: str, archive_name: str) -> list[str]:
     """Which files of which hosts are not in the archive, and why; hosts with the same reason share a sentence."""
-    writers: dict[str, list[str]] = {}
     refused: dict[tuple[str, ...], list[str]] = {}
     for host, result in found.items():
-        for name in result.files:
-            writers.setdefault(name, []).append(host)
         refused.setdefault(tuple(result.left_out), []).append(host)
-    same: dict[tuple[str, ...], list[str]] = {}
-    for name, hosts in sorted(writers.items()):
-        if len(hosts) > 1:
-            same.setdefault(tuple(hosts), []).append(name)
+    written = Counter(name for result in found.values() for name in result.files)
+    same = sorted(name for name, hosts in written.items() if hosts > 1)
     sentences = [
-        f"{archive_name}: {few(opt_ml.by_number(hosts))} wrote files of the same names ({few(names)}); those of "
-        f"{hosts[0]} are kept."
-        for hosts, names in same.items()
+        f"{archive_name}: several hosts wrote files of the same names ({few(same)}); those of the first are kept."
     ]
-    return sentences + [
+    return sentences * bool(same) + [
         sentence
         for hosts in refused.values()
         if (sentence := found[hosts[0]].sentence(f"{opt_ml.ROOT}/{folder} of {few(opt_ml.by_number(hosts))}"))

@@ -213,7 +213,7 @@ def test_tables_and_verdict_of_outdated() -> None:
     [
         (221, 0, "vulnerable packages: 0, security"),
         (221, 12, "vulnerable packages: 0 (12 of 221 not known), security"),
-        (221, 221, "vulnerable packages: not known (221 of 221), security"),
+        (221, 221, "vulnerable packages: 0 (221 of 221 not known), security"),
     ],
 )
 def test_verdict_distinguishes_unaudited_packages(packages: int, unaudited: int, verdict: str) -> None:

@@ -40,7 +40,7 @@ def test_first_hosts_file_is_packed_and_duplicates_are_reported(tmp_path: Path) 
         assert tar.getnames() == ["algo-1", "algo-2", "weights"]
         assert tar.extractfile("weights").read() == b"algo-1"  # type: ignore[union-attr]
     assert printed == [
-        "model.tar.gz: algo-1, algo-2 wrote files of the same names (weights); those of algo-1 are kept."
+        "model.tar.gz: several hosts wrote files of the same names (weights); those of the first are kept."
     ]
 
 
@@ -56,6 +56,5 @@ def test_many_hosts_share_one_line_sorted_by_number(tmp_path: Path) -> None:
     artifacts.pack_folder(session, roots, "model", tmp_path / "model.tar.gz")
     assert len(printed) == 2
     assert "config, weights" in printed[0]
-    for line in printed:
-        assert "algo-1, …, algo-40" in line
+    assert "algo-1, …, algo-40" in printed[1]
     assert "'secret'" in printed[1]
