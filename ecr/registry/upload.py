@@ -15,7 +15,6 @@ from berth.ecr.registry.transport import RegistryRequest, RetryableError, Transp
 
 PART = 10 << 20
 """Bytes of a part, which is held in memory: the maximum of ECR's UploadLayerPart, and above S3's minimum of 5 MiB."""
-_LARGEST_PART = 512 << 20
 
 OpenBlob = Callable[[], Iterator[bytes]]
 """Returns the blob's bytes from its beginning; may be called several times."""
@@ -54,28 +53,24 @@ class Upload:
         return self._request("HEAD", f"/v2/{self.repository}/blobs/{self.digest}").status == 200
 
     def _send(self) -> None:
-        part_size = self._begin()
+        self._begin()
         self.sent(0)
-        parts = self._parts(part_size)
-        if self.size <= part_size:
-            self._finish(b"".join(parts))
+        if self.size <= PART:
+            self._finish(b"".join(self._parts()))
             return
         offset = 0
-        for part in parts:
+        for part in self._parts():
             self._patch(offset, part)
             offset += len(part)
             self.sent(offset)
         self._finish(b"")
 
-    def _begin(self) -> int:
-        """Begins an upload; returns the bytes of a part."""
+    def _begin(self) -> None:
         self._location = ""
         answer = self._request("POST", f"/v2/{self.repository}/blobs/uploads/")
         self._move(answer)
         if answer.status != 202 or not self._location:
             raise self._refuse(answer)
-        least = answer.headers.get("OCI-Chunk-Min-Length", "")
-        return max(PART, int(least)) if least.isdecimal() and int(least) <= _LARGEST_PART else PART
 
     def _patch(self, offset: int, part: bytes) -> None:
         content_range = f"{offset}-{offset + len(part) - 1}"
@@ -113,8 +108,8 @@ class Upload:
     def _action(self) -> str:
         return f"the push of {self.digest[:19]}"
 
-    def _parts(self, length: int) -> Iterator[bytes]:
-        """The blob in parts of `length` bytes, of which the last may be shorter; UserError if its source has another
+    def _parts(self) -> Iterator[bytes]:
+        """The blob in parts of PART bytes, of which the last may be shorter; UserError if its source has another
         size. Reading to its end also lets the source check the digest.
         """
         left, arrived = bytearray(), 0
@@ -123,9 +118,9 @@ class Upload:
             left += piece
             if arrived > self.size:
                 raise self._wrong(f"has more than its {self.size} bytes")
-            while len(left) >= length:
-                yield bytes(left[:length])
-                del left[:length]
+            while len(left) >= PART:
+                yield bytes(left[:PART])
+                del left[:PART]
         if arrived < self.size:
             raise self._wrong(f"ends after {arrived} of {self.size} bytes")
         if left:
