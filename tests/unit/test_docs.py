@@ -59,13 +59,13 @@ def named_paths(page: str, tracked: frozenset[str]) -> list[str]:
     code = [*re.findall(r"```.*?```", text, re.DOTALL), *re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text)]
     top = {name for name in tracked if "/" not in name}
     own = PurePosixPath(page).parent
-    found = []
+    paths = []
     for word in re.findall(r"[\w.*/…:-]+", " ".join(code)):
         path = word.partition("::")[0].rstrip(".,:")
         first = path.partition("/")[0]
         if "/" in path[1:] and first and path not in NOT_PATHS and (first in top or str(own / first) in tracked):
-            found.append(path)
-    return sorted(set(found))
+            paths.append(path)
+    return sorted(set(paths))
 
 
 def exists(path: str, page: str, tracked: frozenset[str]) -> bool:
@@ -77,10 +77,10 @@ def exists(path: str, page: str, tracked: frozenset[str]) -> bool:
 
 @pytest.mark.parametrize("page", DOCS)
 def test_paths_named_in_pages_exist(page: str, tracked: frozenset[str]) -> None:
-    found = named_paths(page, tracked)
-    missing = [path for path in found if not exists(path, page, tracked)]
+    paths = named_paths(page, tracked)
+    missing = [path for path in paths if not exists(path, page, tracked)]
     assert not missing, f"{page} names paths that do not exist: {', '.join(missing)}"
-    assert found or page != "docs/architecture.md"
+    assert paths or page != "docs/architecture.md"
 
 
 @pytest.mark.parametrize("page", DOCS)

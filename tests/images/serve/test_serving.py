@@ -43,9 +43,9 @@ class Served:
 
 
 def request(url: str, body: bytes | None = None) -> tuple[int, Any]:
-    wanted = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+    http_request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
     try:
-        with DIRECT.open(wanted, timeout=60) as response:
+        with DIRECT.open(http_request, timeout=60) as response:
             return response.status, json.load(response)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)

@@ -127,15 +127,15 @@ def unpacked(folder: Path) -> None:
         archive = folder / f"{number}.tar.gz"
         archive.write_bytes(gzip.compress(packed) if number else packed)
         unpack(archive, folder / str(number), ArchiveLimits(size=1000, entries=6, spare=0))
-        found = {
+        files = {
             str(path.relative_to(folder / str(number))): path
             for path in (folder / str(number)).rglob("*")
             if path.is_file()
         }
-        assert sorted(found) == sorted(["code/empty", "code/run.sh", "config.json", "w/é" * 60]), sorted(found)
-        assert found["config.json"].read_bytes() == b"{}"
-        assert found["code/run.sh"].stat().st_mode & 0o7777 == 0o755
-        assert found["config.json"].stat().st_mode & 0o7777 == 0o644
+        assert sorted(files) == sorted(["code/empty", "code/run.sh", "config.json", "w/é" * 60]), sorted(files)
+        assert files["config.json"].read_bytes() == b"{}"
+        assert files["code/run.sh"].stat().st_mode & 0o7777 == 0o755
+        assert files["config.json"].stat().st_mode & 0o7777 == 0o644
 
 
 CASES: dict[str, Callable[[Path], object]] = {"a model is unpacked": unpacked}

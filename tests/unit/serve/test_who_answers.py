@@ -53,8 +53,8 @@ def handler(handler_folder: Path) -> TestClient:
 
 def seen_by(client: TestClient, content: Any, **headers: str) -> Any:
     """What the handler was called with."""
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    response = client.post("/invocations", content=content, headers=named)
+    sent_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    response = client.post("/invocations", content=content, headers=sent_headers)
     assert response.status_code == 200, response.text
     return response.json()
 

@@ -53,6 +53,7 @@ def add_wheel(folder: Path, name: str, value: int) -> None:
 
 
 def add_model(endpoint: Endpoint, name: str, source: Path | None = None, **files: str) -> Path:
+    """Write a model's folder: a copy of `source`, and `files` in its code/ (`inference_py` is inference.py)."""
     folder = endpoint.root / "models" / name / "model"
     folder.mkdir(parents=True)
     if source:

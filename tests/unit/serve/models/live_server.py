@@ -74,7 +74,7 @@ class LiveServer:
 
     def workers(self) -> dict[str, int]:
         """The ids of worker processes by the name of the model's folder."""
-        found = {}
+        process_ids = {}
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():
                 continue
@@ -84,8 +84,8 @@ class LiveServer:
             except OSError:
                 continue
             if "berth.serve.workers.process" in words and parent == str(self.process.pid):
-                found[Path(words[words.index("berth.serve.workers.process") + 2]).name] = int(entry.name)
-        return found
+                process_ids[Path(words[words.index("berth.serve.workers.process") + 2]).name] = int(entry.name)
+        return process_ids
 
     def scratch(self) -> list[str]:
         """The folders that workers write into."""

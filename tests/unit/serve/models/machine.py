@@ -309,9 +309,9 @@ class ModelsMachine(RuleBasedStateMachine):
             name: self._body(name, it.kind)["url"] for name, it in ready.items()
         }
         assert self.server.ask("GET", "/ping").json() == {"status": "ready", "models": len(ready)}
-        found = self.server.metrics()
-        assert found["berth_active_requests"] == self._in_flight()
-        counters = {name: value for name, value in found.items() if name.partition("{")[0].endswith("_total")}
+        figures = self.server.metrics()
+        assert figures["berth_active_requests"] == self._in_flight()
+        counters = {name: value for name, value in figures.items() if name.partition("{")[0].endswith("_total")}
         fallen = {name: value for name, value in self.counters.items() if counters.get(name, 0.0) < value}
         assert fallen == {}
         self.counters = counters

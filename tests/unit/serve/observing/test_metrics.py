@@ -39,21 +39,21 @@ def test_metrics_count_requests_stages_and_batches(own_client: TestClient) -> No
     assert own_client.get("/ping").status_code == 200
     response = own_client.get("/metrics")
     assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
-    found = samples(response.text)
-    assert found["berth_requests_total", ("/invocations", "200")] == 3
-    assert found["berth_requests_total", ("/invocations", "400")] == 1
-    assert found["berth_requests_total", ("other", "404")] == 1
-    assert not [name for name, labels in found if "/ping" in labels]
+    values = samples(response.text)
+    assert values["berth_requests_total", ("/invocations", "200")] == 3
+    assert values["berth_requests_total", ("/invocations", "400")] == 1
+    assert values["berth_requests_total", ("other", "404")] == 1
+    assert not [name for name, labels in values if "/ping" in labels]
     for stage in STAGES:
-        assert found["berth_stage_seconds_count", (stage,)] == 3
-        seconds = found["berth_stage_seconds_sum", (stage,)]
+        assert values["berth_stage_seconds_count", (stage,)] == 3
+        seconds = values["berth_stage_seconds_sum", (stage,)]
         assert seconds > 0 or stage == "queue"  # the queue is empty here
         assert seconds < 60
-    assert found["berth_batches_total", ()] >= 3
-    assert found["berth_batch_windows_total", ()] >= found["berth_batches_total", ()]
-    assert found["berth_batch_padded_tokens_total", ()] >= found["berth_batch_tokens_total", ()] > 0
+    assert values["berth_batches_total", ()] >= 3
+    assert values["berth_batch_windows_total", ()] >= values["berth_batches_total", ()]
+    assert values["berth_batch_padded_tokens_total", ()] >= values["berth_batch_tokens_total", ()] > 0
     for gauge in ("berth_queue_tokens", "berth_body_bytes", "berth_active_requests"):
-        assert found[gauge, ()] == 0
+        assert values[gauge, ()] == 0
 
 
 def test_page_allows_only_its_own_script_and_can_be_disabled(own_client: TestClient, tiny_model: Path) -> None:

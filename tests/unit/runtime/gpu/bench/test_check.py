@@ -127,11 +127,11 @@ def test_run_on_cpu(tmp_path: Path) -> None:
     assert result["command"].startswith("python -P -m berth.runtime.gpu.bench.check --device cpu --json ")
     assert f"torch {result['versions']['torch']}" in title
     assert result["devices"] == []
-    found = {each["name"]: each for each in result["checks"]}
-    assert list(found) == names
-    assert {name: each["status"] for name, each in found.items()} == dict.fromkeys(names, "ok")
+    checks_by_name = {each["name"]: each for each in result["checks"]}
+    assert list(checks_by_name) == names
+    assert {name: each["status"] for name, each in checks_by_name.items()} == dict.fromkeys(names, "ok")
     assert all(each["value"] > 0 and each["limit"] is None for each in result["checks"])
-    assert found["training-step"]["details"]["tokens"] == 32
+    assert checks_by_name["training-step"]["details"]["tokens"] == 32
 
 
 def test_unwritable_json_is_refused_before_checks(tmp_path: Path) -> None:
