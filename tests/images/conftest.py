@@ -201,15 +201,17 @@ def canary_image(
     """
     folder = tmp_path_factory.mktemp("canary")
     checkout = copy_kit(folder / "kit")
-    here = build_network.gather(os.environ)
+    network = build_network.gather(os.environ)
     ca = folder / "ca.pem"
-    ca.write_text(f"# {CANARY}-ca\n" + (here.ca.read_text() if here.ca else Path(certifi.where()).read_text()))
+    ca.write_text(f"# {CANARY}-ca\n" + (network.ca.read_text() if network.ca else Path(certifi.where()).read_text()))
     planted = replace(
-        here,
+        network,
         ca=ca,
-        index=replace(here.index, url=with_password(here.index.url or "https://pypi.org/simple", f"{CANARY}-pip")),
-        apt=here.apt + f'Acquire::http::User-Agent "{CANARY}-apt";\n',
-        apt_auth=here.apt_auth + f"machine canary.invalid login x password {CANARY}-auth\n",
+        index=replace(
+            network.index, url=with_password(network.index.url or "https://pypi.org/simple", f"{CANARY}-pip")
+        ),
+        apt=network.apt + f'Acquire::http::User-Agent "{CANARY}-apt";\n',
+        apt_auth=network.apt_auth + f"machine canary.invalid login x password {CANARY}-auth\n",
         proxies=("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
     )
     # BuildKit's cache ignores secrets. Changed layer scripts make every step new; `--no-cache` would replace the
@@ -286,12 +288,12 @@ def derive(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory
             *lines,
         ]
         (folder / "Dockerfile").write_text("\n".join(dockerfile) + "\n")
-        here = build_network.gather(os.environ)
+        network = build_network.gather(os.environ)
         tag = f"berth-test:derived-{token_hex(4)}"
         command = [str(engine.find_client()), "build", "--network", "host", "--tag", tag]
-        for name, path in here.write_secrets(tmp_path_factory.mktemp("secrets")).items():
+        for name, path in network.write_secrets(tmp_path_factory.mktemp("secrets")).items():
             command += ["--secret", f"id={name},src={path}"]
-        for name in here.proxies:
+        for name in network.proxies:
             command += ["--build-arg", name]
         finished = subprocess.run(
             [*command, str(folder)],

@@ -70,9 +70,9 @@ def test_clean_removes_leftovers_and_keeps_users_objects(
         why = "no run of berth started it; `docker rm` removes it"
         assert {f"container {each.name} stays: {why}" for each in (users, users_running, work)} <= listed
         assert f"image {built.id} stays: it is your own, built FROM berth's; `docker rmi` removes it" in listed
-        done = command_line("clean", "--keep-images")
-        assert done.returncode == 0, done.stderr
-        assert "image " not in done.stdout
+        cleaned = command_line("clean", "--keep-images")
+        assert cleaned.returncode == 0, cleaned.stderr
+        assert "image " not in cleaned.stdout
         assert not client.containers.list(all=True, filters={"id": left.id})
         assert not client.networks.list(names=["berth-test-left"])
         for each in (users, users_running, work):
@@ -169,15 +169,15 @@ def test_invalid_hyperparameters_are_refused_before_a_container_starts(
     model = demo.pretrained_model()
     data = pins.ROOT / "sample/squad-train.json.xz"
     words = ("run", "train", "--data", str(data), "--model", str(model), "--image", f"berth-train:{profile.name}")
-    done = command_line(*words, "-p", "max_stepz=4", "-p", "learning_rate=fast", "--output", str(tmp_path / "out"))
-    assert done.returncode == 1
-    assert done.stderr == (
+    refused = command_line(*words, "-p", "max_stepz=4", "-p", "learning_rate=fast", "--output", str(tmp_path / "out"))
+    assert refused.returncode == 1
+    assert refused.stderr == (
         "berth: error: 2 hyperparameters can't be used: max_stepz is not known (did you mean max_steps?); "
         "learning_rate 'fast' is not a number; fix them and start the job again.\n"
     )
     assert not (tmp_path / "out").exists()
-    done = command_line(*words[:-1], f"berth-serve:{profile.name}")
-    assert done.stderr == (
+    refused = command_line(*words[:-1], f"berth-serve:{profile.name}")
+    assert refused.stderr == (
         f"berth: error: berth-serve:{profile.name} was built FROM berth-serve, but this command needs "
         "berth-train: name another image.\n"
     )
@@ -200,11 +200,11 @@ def test_job_gets_wheels_and_ca_for_its_requirements(
         "import os, lent_here\nprint(os.environ['PIP_CERT'], len(open('/run/secrets/ca').read()) > 0)\n"
         "try:\n    open('/run/secrets/pip', 'a')\nexcept OSError as error:\n    print(error.strerror)\n"
     )
-    done = command_line(
+    job = command_line(
         *("run", "train", "--code", str(code), "--output", str(tmp_path / "out"), "--profile", profile.name),
         PIP_FIND_LINKS=str(wheels),
         SSL_CERT_FILE=certifi.where(),
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert job.returncode == 0, job.stdout + job.stderr
     for line in ("lent", "/run/secrets/ca True", "Read-only file system"):
-        assert f"algo-1 | {line}\n" in done.stdout
+        assert f"algo-1 | {line}\n" in job.stdout

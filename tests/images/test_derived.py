@@ -53,8 +53,8 @@ def test_bill_and_uri_of_derived_image_use_its_own_name(
     command_line: Callable[..., subprocess.CompletedProcess[str]],
     tmp_path: Path,
 ) -> None:
-    found = client.images.get(derived)
-    names = list(layers.layer_names(found.history(), found.attrs["RootFS"]["Layers"]).values())
+    image = client.images.get(derived)
+    names = list(layers.layer_names(image.history(), image.attrs["RootFS"]["Layers"]).values())
     assert (names[0], names[-2]) == ("base", "train")
     assert names[-1].startswith("yours: RUN ")
     billed = command_line("bill", "--image", derived, "--dist", str(tmp_path))

@@ -20,9 +20,9 @@ def test_leftovers_are_networks_of_killed_runs(
         for name, whose in (("berth-test-gone", ended_owner), ("berth-test-lives", live_owner))
     ]
     try:
-        found = _leftovers()
+        leftovers = _leftovers()
     finally:
         for network in made:
             network.remove()
-    assert "network berth-test-gone" in found
-    assert "network berth-test-lives" not in found
+    assert "network berth-test-gone" in leftovers
+    assert "network berth-test-lives" not in leftovers

@@ -46,12 +46,12 @@ def test_plain_docker_build_makes_the_layers_of_build_py(
 ) -> None:
     """All layers come from the cache, whichever build was first; `size` needs no further labels."""
     without = ",".join(part for part in profile.files if part in pins.FILE_PARTS[image])
-    done = plain_build(image, PROFILE=profile.name, WITHOUT=without)
-    assert done.returncode == 0, done.stdout[-3000:]
-    ours, found = client.images.get(f"berth-{image}:{profile.name}"), client.images.get(plain)
-    assert found.attrs["RootFS"] == ours.attrs["RootFS"]
-    assert found.labels.items() <= ours.labels.items()
-    assert {name for name in found.labels if "sagemaker" not in name} == {
+    build = plain_build(image, PROFILE=profile.name, WITHOUT=without)
+    assert build.returncode == 0, build.stdout[-3000:]
+    ours, plain_image = client.images.get(f"berth-{image}:{profile.name}"), client.images.get(plain)
+    assert plain_image.attrs["RootFS"] == ours.attrs["RootFS"]
+    assert plain_image.labels.items() <= ours.labels.items()
+    assert {name for name in plain_image.labels if "sagemaker" not in name} == {
         "berth.kit",
         "berth.left-out",
         "berth.profile",

@@ -57,7 +57,7 @@ def searched(canary_image: str, client: docker.DockerClient, tmp_path_factory: p
     with archive.open("wb") as file:
         for chunk in client.images.get(canary_image).save(named=True):
             file.write(chunk)
-    found = Searched()
+    findings = Searched()
     layers = manifest_layers(archive)
     with tarfile.open(archive) as saved:
         for member in saved:
@@ -65,12 +65,12 @@ def searched(canary_image: str, client: docker.DockerClient, tmp_path_factory: p
             if member.name in layers and reader is not None:
                 with tarfile.open(fileobj=reader) as layer:
                     for each in layer:
-                        found.search(f"{member.name}:{each.name}", layer.extractfile(each) if each.isreg() else None)
+                        findings.search(f"{member.name}:{each.name}", layer.extractfile(each) if each.isreg() else None)
             else:
-                found.search(member.name, reader)
+                findings.search(member.name, reader)
     archive.unlink()
-    assert found.files > 5000, "the layers were not read"
-    return found
+    assert findings.files > 5000, "the layers were not read"
+    return findings
 
 
 def manifest_layers(archive: Path) -> set[str]:
@@ -109,7 +109,7 @@ def test_bytecode_is_checked_by_hash(searched: Searched) -> None:
 def test_search_finds_private_keys_but_not_their_readers() -> None:
     """Tests the search itself, also for keys that span two reads."""
     body = b"MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7"
-    found = Searched()
+    findings = Searched()
     for name, content in {
         "key": b"-----BEGIN OPENSSH PRIVATE KEY-----\n" + body,
         "encrypted": b"-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,AB\n\n" + body,
@@ -117,7 +117,7 @@ def test_search_finds_private_keys_but_not_their_readers() -> None:
         "reader": b'BEGIN = "-----BEGIN PRIVATE KEY-----"\nEND = "-----END PRIVATE KEY-----"\n',
         "certificate": b"-----BEGIN CERTIFICATE-----\n" + body,
     }.items():
-        found.search(name, BytesIO(content))
-    found.search("layer:etc/ssh/ssh_host_ed25519_key", None)
-    found.search("layer:etc/ssh/ssh_host_ed25519_key.pub", None)
-    assert found.private_keys == ["key", "encrypted", "edge", "layer:etc/ssh/ssh_host_ed25519_key"]
+        findings.search(name, BytesIO(content))
+    findings.search("layer:etc/ssh/ssh_host_ed25519_key", None)
+    findings.search("layer:etc/ssh/ssh_host_ed25519_key.pub", None)
+    assert findings.private_keys == ["key", "encrypted", "edge", "layer:etc/ssh/ssh_host_ed25519_key"]

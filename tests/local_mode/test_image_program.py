@@ -44,11 +44,11 @@ def test_image_program_runs_alike_in_the_sdk_and_run_train(image: str, fit: Any,
     result = fit(image_uri=image, hyperparameters={"epochs": 3}, inputs={"train": str(data)})
     assert "error" not in result, result["log"]
     words = ("--image", image, "--data", str(data.parent), "-p", "epochs=3", "--output", str(tmp_path / "out"))
-    done = subprocess.run(
+    job = subprocess.run(
         [sys.executable, str(pins.ROOT / "build.py"), "run", "train", *words], capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    seen = [json.loads(re.findall(r"found: (\{.*\})", log)[-1]) for log in (result["log"], done.stdout)]
+    assert job.returncode == 0, job.stdout + job.stderr
+    seen = [json.loads(re.findall(r"found: (\{.*\})", log)[-1]) for log in (result["log"], job.stdout)]
     assert seen[0] == seen[1]
     assert seen[1] == {"arguments": ["train.py", "--epochs", "3"], "channels": ["train"], "code": ["train.py"]}
     assert (tmp_path / "out/model.tar.gz").is_file()

@@ -54,8 +54,8 @@ def answers_of(content_type: str, texts: list[str]) -> list[dict[str, Any]]:
     names = ("score", "start", "end", "answer", "error")
     rows = [row for text in texts for row in csv.reader(io.StringIO(text, newline="")) if row]
     assert {len(row) for row in rows} == {len(names)}, rows
-    named = [dict(zip(names, row, strict=True)) for row in rows if tuple(row) != names]
-    return [{name: text for name, text in row.items() if name != "error" or text} for row in named]
+    answers = [dict(zip(names, row, strict=True)) for row in rows if tuple(row) != names]
+    return [{name: text for name, text in row.items() if name != "error" or text} for row in answers]
 
 
 def test_batch_transforms(run_sdk: Any, tmp_path: Path) -> None:

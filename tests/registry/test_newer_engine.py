@@ -63,9 +63,9 @@ def test_plain_build_is_pushed_as_docker_manifest(
     """The store has an OCI index, but the registry gets a Docker manifest, and `bytes_sent` counts its layers."""
     stored = newer.client.api.inspect_image(canary)
     words = ["push", "--image", canary, "--registry", registry.host, "--no-test", "--json"]
-    done = run(newer, sys.executable, "build.py", *words, BERTH_DIST=str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    (entry,) = json.loads(done.stdout)
+    pushed = run(newer, sys.executable, "build.py", *words, BERTH_DIST=str(tmp_path))
+    assert pushed.returncode == 0, pushed.stderr
+    (entry,) = json.loads(pushed.stdout)
     manifest = client_of(registry).manifest("berth-canary", entry["digest"])
     assert manifest is not None
     assert manifest.media_type == manifests.DOCKER_MANIFEST
@@ -84,9 +84,9 @@ def test_size_is_the_same_on_both_image_stores(newer: DebianEngine, canary: str)
         sizes = []
         for environment in (newer.environment, {}):
             command = [sys.executable, "build.py", "size", "--image", canary, "--json"]
-            done = run(newer, *command, **({} if environment else {"DOCKER_HOST": ""}))
-            assert done.returncode == 0, done.stderr
-            (measured,) = json.loads(done.stdout)
+            output = run(newer, *command, **({} if environment else {"DOCKER_HOST": ""}))
+            assert output.returncode == 0, output.stderr
+            (measured,) = json.loads(output.stdout)
             sizes.append([(layer["digest"], layer["compressed"]) for layer in measured["layers"]])
         assert sizes[0] == sizes[1]
     finally:

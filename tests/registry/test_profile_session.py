@@ -70,7 +70,7 @@ def test_five_commands_of_the_page_push_an_image(checkout: Path, registry: Regis
     """The push skips the image's tests, which take minutes."""
     outputs = []
     for words in commands(registry):
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "build.py", *words],
             cwd=checkout,
             env={**os.environ, "PYTHONPATH": str(checkout)},
@@ -78,8 +78,8 @@ def test_five_commands_of_the_page_push_an_image(checkout: Path, registry: Regis
             text=True,
             timeout=600,
         )
-        assert done.returncode == 0, (words, done.stdout, done.stderr)
-        outputs.append(done.stdout + done.stderr)
+        assert result.returncode == 0, (words, result.stdout, result.stderr)
+        outputs.append(result.stdout + result.stderr)
     added, shown, _, trained, pushed = outputs
     assert f"added {NAME} in " in added
     assert re.search(r"^requirements +peft==0\.15\.0 *$", shown, re.MULTILINE)

@@ -300,10 +300,10 @@ def test_plan_copy_describes_and_only_reads(
     made_images.put(client, "a/b", "1", image)
     made_images.put(goal, "c", "1", other)
     files = sorted(path for path in target.storage.rglob("*"))
-    found = plan_copy(at(client, "a/b"), "1", at(goal, "c"), ["1", "2"])
-    assert found.summary() == f"0 of {len(image.blobs)} blobs are there, {total(image) / 1e6:.1f} MB to send"
+    plan = plan_copy(at(client, "a/b"), "1", at(goal, "c"), ["1", "2"])
+    assert plan.summary() == f"0 of {len(image.blobs)} blobs are there, {total(image) / 1e6:.1f} MB to send"
     place = at(goal, "c")
-    one, two = found.tags
+    one, two = plan.tags
     assert (one.tag, one.holder, two.tag, two.holder) == ("1", other.manifest, "2", None)
     assert tag_lines(place, two) == [f"{place}:2 will be pushed"]
     (sentence,) = tag_lines(place, one)

@@ -170,8 +170,8 @@ def test_promoted_release_gets_the_tag_that_keeps_it(machine: Machine, registry_
     ecr.create_repository(repositoryName=name)
     digest = made_images.put(registry_client, name, build, made_images.image())
     place = f"{machine.ecr.host()}/{name}"
-    done = machine.build_py("promote", f"{place}:{build}", f"{place}:prod", "--dist", str(tmp_path))
-    assert done.returncode == 0, done.stderr
+    promoted = machine.build_py("promote", f"{place}:{build}", f"{place}:prod", "--dist", str(tmp_path))
+    assert promoted.returncode == 0, promoted.stderr
     tags = [build, "prod", retention.tag(digest)]
     assert sorted(registry_client.tags(name)) == sorted(tags)
     assert {tag: held.digest for tag in tags if (held := registry_client.manifest(name, tag))} == dict.fromkeys(
@@ -194,15 +194,15 @@ def own_image() -> Iterator[str]:
 def test_derived_image_is_pushed_under_its_name_as_a_release(
     pushed: dict[str, dict[str, Any]], own_image: str, machine: Machine, registry_client: Client
 ) -> None:
-    done = machine.build_py("push", "--image", own_image, "--no-test", "--json")
-    assert done.returncode == 0, done.stderr
-    (entry,) = json.loads(done.stdout)
+    push = machine.build_py("push", "--image", own_image, "--no-test", "--json")
+    assert push.returncode == 0, push.stderr
+    (entry,) = json.loads(push.stdout)
     kept = retention.tag(entry["digest"])
     assert (entry["repository"], entry["tags"], entry["derived"]) == ("berth-test-own", ["1", kept], own_image)
     kept_bill = retention.tag(entry["bill"]["digest"])
     tags = [tag for tag in registry_client.tags("berth-test-own") if not lists_referrers(tag)]
     assert sorted(tags) == sorted(["1", kept, kept_bill])
-    assert "pytorch: " in done.stderr  # a layer's name as in `size`
+    assert "pytorch: " in push.stderr  # a layer's name as in `size`
     bill = json.loads((machine.home / "dist" / "berth-test-own-1.cdx.json").read_text())
     assert (bill["metadata"]["component"]["name"], bill["metadata"]["component"]["version"]) == ("berth-test-own", "1")
     printed = machine.build_py("uri", "--image", own_image)
@@ -220,11 +220,11 @@ def test_push_uses_another_tag_if_the_build_tag_is_taken(
     ecr: Any = machine.ecr.client()
     ecr.create_repository(repositoryName=name, imageTagMutability="IMMUTABLE")
     made_images.put(registry_client, name, exact, made_images.image())
-    done = machine.build_py("push", "serve", "--profile", PROFILE, "--no-test", "--repository", name, "--json")
-    assert done.returncode == 0, done.stderr
-    (entry,) = json.loads(done.stdout)
+    push = machine.build_py("push", "serve", "--profile", PROFILE, "--no-test", "--repository", name, "--json")
+    assert push.returncode == 0, push.stderr
+    (entry,) = json.loads(push.stdout)
     assert entry["tags"] == [f"{exact}-{entry['local_id'][7:15]}"]
-    assert f"{name}:{exact} is on " in done.stderr
+    assert f"{name}:{exact} is on " in push.stderr
 
 
 def settings(machine: Machine, name: str) -> dict[str, Any]:
@@ -360,9 +360,9 @@ def test_promote_to_another_region(pushed: dict[str, dict[str, Any]], machine: M
     assert ecr.describe_repositories()["repositories"] == []
     assert proxy.uploaded() == 0
 
-    done = machine.build_py("promote", entry["image_uri"], f"{copy}:{tag}")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [f"{copy}@{entry['digest']}", f"{copy}:{tag}"]
+    promoted = machine.build_py("promote", entry["image_uri"], f"{copy}:{tag}")
+    assert promoted.returncode == 0, promoted.stderr
+    assert promoted.stdout.split() == [f"{copy}@{entry['digest']}", f"{copy}:{tag}"]
     sent = proxy.uploaded()
     assert sent > entry["compressed"]
     again = machine.build_py("promote", entry["image_uri"], f"{copy}:{tag}", "--json")

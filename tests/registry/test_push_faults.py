@@ -256,11 +256,11 @@ def test_ctrl_c_during_a_push_leaves_no_name_on_the_engine(
     assert "Traceback" not in error
     assert not any(tag.startswith(proxy.host) for each in engine_client.images.list() for tag in each.tags)
     assert not (tmp_path / "dist" / "images.json").exists()
-    done = subprocess.run(
+    second_push = subprocess.run(
         [*command, "--registry", proxy.host, "--json"], env=environment, capture_output=True, text=True, timeout=300
     )
-    assert done.returncode == 0, done.stderr
-    (entry,) = json.loads(done.stdout)
+    assert second_push.returncode == 0, second_push.stderr
+    (entry,) = json.loads(second_push.stdout)
     fault_row("Ctrl-C; then a second push", sentence, proxy.uploaded() - entry["compressed"])
 
 

@@ -96,10 +96,10 @@ def refused(machine: Machine, *words: str) -> str:
 
 def test_clean_image_passes_the_dry_run(machine: Machine, make_image: MakeImage) -> None:
     make_image()
-    done = machine.build_py("push", "train", "--profile", PROFILE, "--tag", "1.0", "--dry-run")
-    assert done.returncode == 0, done.stderr
+    dry_run = machine.build_py("push", "train", "--profile", PROFILE, "--tag", "1.0", "--dry-run")
+    assert dry_run.returncode == 0, dry_run.stderr
     place = f"{machine.ecr.host()}/berth-train"
-    assert done.stdout.splitlines() == [
+    assert dry_run.stdout.splitlines() == [
         f"{place}: will be created: immutable tags, scan on push, AES-256, a lifecycle policy (all of release-*, "
         "50 of build-*, untagged for 30 days)",
         f"{place}:build-0.1.0-{PROFILE}-{REVISION} will be pushed",

@@ -36,9 +36,9 @@ def test_attached_document_is_found_and_read(client: Client) -> None:
     made_images.put(client, "a/b", "1", image)
     assert referrers.attached(client, "a/b", image.manifest.digest) == []
     digest = attach_bill(client, image)
-    (found,) = referrers.attached(client, "a/b", image.manifest.digest)
-    assert (found.digest, found.artifact_type, found.media_type) == (digest, referrers.CYCLONEDX, OCI_MANIFEST)
-    assert made_images.read_document(client, "a/b", found) == BILL
+    (document,) = referrers.attached(client, "a/b", image.manifest.digest)
+    assert (document.digest, document.artifact_type, document.media_type) == (digest, referrers.CYCLONEDX, OCI_MANIFEST)
+    assert made_images.read_document(client, "a/b", document) == BILL
 
 
 def test_artifact_has_ocis_form_and_leaves_the_image_unchanged(client: Client) -> None:
@@ -103,8 +103,8 @@ def test_registry_with_referrers_api_gets_no_tag(proxy: FaultProxy, client_of: M
     proxy.answer(200, path="referrers/", times=9, headers={"Content-Type": OCI_INDEX}, body=body)
     digest = attach_bill(client, image)
     assert digest == made.digest
-    (found,) = referrers.attached(client, "a/b", image.manifest.digest)
-    assert made_images.read_document(client, "a/b", found) == BILL
+    (document,) = referrers.attached(client, "a/b", image.manifest.digest)
+    assert made_images.read_document(client, "a/b", document) == BILL
     assert client.tags("a/b") == ["1"]
 
 

@@ -76,10 +76,10 @@ print(json.dumps({"names": names, "loaded": sorted(loaded), "files": files}))
 
 
 def test_each_cuda_library_has_one_copy(python: Python) -> None:
-    found = json.loads(python(ONE_COPY))
-    more_than_one = {name: paths for name, paths in found["files"].items() if len(paths) > 1}
+    report = json.loads(python(ONE_COPY))
+    more_than_one = {name: paths for name, paths in report["files"].items() if len(paths) > 1}
     assert not more_than_one
-    stems = {re.sub(r"\.so.*", "", path.rpartition("/")[2]): path for path in found["loaded"]}
+    stems = {re.sub(r"\.so.*", "", path.rpartition("/")[2]): path for path in report["loaded"]}
     for library in (
         "libcudart",
         "libcublas",
@@ -90,8 +90,8 @@ def test_each_cuda_library_has_one_copy(python: Python) -> None:
         "libcusparse",
         "libnvrtc",
     ):
-        assert stems[library] == found["files"][library][0], library
-        assert any(name.startswith(f"{library}.so") for name in found["names"]), f"{library} is unknown to ldconfig"
+        assert stems[library] == report["files"][library][0], library
+        assert any(name.startswith(f"{library}.so") for name in report["names"]), f"{library} is unknown to ldconfig"
 
 
 def test_cuda_runtime_is_found_without_a_version(python: Python) -> None:

@@ -208,11 +208,11 @@ def test_missing_file_is_refused(
     """Plain `docker build`; build.py would refuse earlier."""
     profile = pin(doubles.efa())
     copy_to_docker_files(omit=absent)
-    found = build_error(profile, "files")
-    assert found.startswith(
+    sentence = build_error(profile, "files")
+    assert sentence.startswith(
         f"{absent}, which efa 1.47.0+double needs, is not in docker/files and can't be downloaded {why}"
     )
-    assert found.endswith(
+    assert sentence.endswith(
         "put it into docker/files, or build without it (--build-arg WITHOUT=efa; build.py build --without efa)."
     )
 

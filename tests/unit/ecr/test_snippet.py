@@ -50,16 +50,16 @@ def amis(text: str) -> list[str]:
 def test_snippets_host_has_a_driver_that_the_image_accepts(profile: str) -> None:
     """The host's driver is that of the named AMI, otherwise the default of the instance type."""
     known = PROFILES[profile]
-    found = amis(estimator_snippet("serve", profile, URI))
+    named_amis = amis(estimator_snippet("serve", profile, URI))
     if not known.cuda:
-        assert found == []
+        assert named_amis == []
         return
     host = gpu_hosts.family(known.instances["serve"])
     assert host is not None
     drivers = {ami: driver for driver, ami in gpu_hosts.ENDPOINT_AMIS.items()}
-    assert len(found) in (0, 2)
-    assert len(set(found)) <= 1
-    driver = drivers[found[0]] if found else host.endpoint
+    assert len(named_amis) in (0, 2)
+    assert len(set(named_amis)) <= 1
+    driver = drivers[named_amis[0]] if named_amis else host.endpoint
     cuda_version = next(cuda for cuda, branch in gpu_hosts.DRIVERS.items() if branch == driver)
     state = DriverState(version=cuda_version, code=0, devices=(Device(host.gpu, host.capability),))
     assert incompatibility(known.cuda["cuda"], 1, state) is None

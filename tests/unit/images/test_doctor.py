@@ -39,8 +39,8 @@ WELL = Probe(
 
 
 def test_all_checks_pass_on_a_complete_machine() -> None:
-    found = doctor.findings(WELL)
-    assert [(finding.name, finding.status, finding.remedy) for finding in found] == [
+    findings = doctor.findings(WELL)
+    assert [(finding.name, finding.status, finding.remedy) for finding in findings] == [
         ("Docker engine", "ok", ""),
         ("BuildKit client", "ok", ""),
         ("Architecture", "ok", ""),
@@ -53,7 +53,7 @@ def test_all_checks_pass_on_a_complete_machine() -> None:
         ("Compose", "ok", ""),
         ("AWS", "ok", ""),
     ]
-    assert doctor.can_build(found)
+    assert doctor.can_build(findings)
 
 
 ARM = {**ENGINE, "Architecture": "aarch64"}

@@ -37,8 +37,8 @@ def fake_engine(
                 raise APIError("400", explanation=f"bind source path does not exist: {mount['Source']}")
         return b"".join(Path(mount["Source"]).read_bytes() for mount in access.mounts)
 
-    found = [SimpleNamespace(id="sha256:1")]
-    client = SimpleNamespace(images=SimpleNamespace(list=lambda filters: found))
+    images = [SimpleNamespace(id="sha256:1")]
+    client = SimpleNamespace(images=SimpleNamespace(list=lambda filters: images))
     monkeypatch.setattr(probe, "connect", lambda timeout_s: client)
     monkeypatch.setattr(probe, "run_once", run_once)
     return mount_counts
@@ -108,7 +108,7 @@ def test_broken_credential_helper_is_reported_without_its_output(
         monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     with engine_double(otherwise=(404, {"message": "No such image"})) as double:
         monkeypatch.setenv("DOCKER_HOST", double.host)
-        found, reason = probe._base()
-    assert found is None
+        base, reason = probe._base()
+    assert base is None
     assert "credential" in reason
     assert "hunter2" not in reason, "a helper's output may be a password"

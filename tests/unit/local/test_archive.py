@@ -22,8 +22,8 @@ def files(root: Path, *names: str) -> Path:
 def test_pack_writes_files_at_the_root_without_owners(tmp_path: Path) -> None:
     model = files(tmp_path / "1", "model.safetensors", "code/inference.py")
     (model / "again").hardlink_to(model / "model.safetensors")
-    found = {name: model / name for name in ("model.safetensors", "code/inference.py", "again")}
-    packed = archive.pack(found, tmp_path / "model.tar.gz")
+    sources = {name: model / name for name in ("model.safetensors", "code/inference.py", "again")}
+    packed = archive.pack(sources, tmp_path / "model.tar.gz")
     assert packed == tmp_path / "model.tar.gz"
     with tarfile.open(packed) as tar:
         assert tar.getnames() == ["again", "code/inference.py", "model.safetensors"]

@@ -29,8 +29,8 @@ def test_targets_of_links_are_copied(channel: Path, tmp_path: Path, absolute: bo
     check_links(channel, "the channel train")
     copy = without_links(channel, tmp_path / "copy")
     assert copy == tmp_path / "copy"
-    found = {file.relative_to(copy).as_posix(): file for file in copy.rglob("*") if not file.is_dir()}
-    assert {name: file.read_text() for name, file in found.items()} == {
+    copied = {file.relative_to(copy).as_posix(): file for file in copy.rglob("*") if not file.is_dir()}
+    assert {name: file.read_text() for name, file in copied.items()} == {
         "plain.json": "plain",
         "a.json": "stored",
         "linked/cd34": "stored deeper",

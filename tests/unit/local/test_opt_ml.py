@@ -76,8 +76,8 @@ def test_create_host_folder_writes_sagemakers_files(tmp_path: Path) -> None:
         code=data / "my code",
     )
     opt_ml.create_host_folder(tmp_path / "ml", config)
-    found = {path.relative_to(tmp_path / "ml").as_posix(): path for path in (tmp_path / "ml").rglob("*")}
-    assert sorted(found) == [
+    written = {path.relative_to(tmp_path / "ml").as_posix(): path for path in (tmp_path / "ml").rglob("*")}
+    assert sorted(written) == [
         "checkpoints",
         "code",
         "code/main.py",
@@ -94,9 +94,9 @@ def test_create_host_folder_writes_sagemakers_files(tmp_path: Path) -> None:
         "output",
         "output/data",
     ]
-    assert found["input/config/hyperparameters.json"].read_text() == HYPERPARAMETERS
-    assert found["input/config/resourceconfig.json"].read_text() == RESOURCES_OF_ALGO_2
-    assert found["input/config/inputdataconfig.json"].read_text() == INPUT_DATA
+    assert written["input/config/hyperparameters.json"].read_text() == HYPERPARAMETERS
+    assert written["input/config/resourceconfig.json"].read_text() == RESOURCES_OF_ALGO_2
+    assert written["input/config/inputdataconfig.json"].read_text() == INPUT_DATA
     assert opt_ml.channel_mounts(channels) == {
         "/opt/ml/input/data/validation/validation.json": data / "validation.json",
         "/opt/ml/input/data/train": data / "train",

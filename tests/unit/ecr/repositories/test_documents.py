@@ -179,5 +179,5 @@ def test_merged_keeps_statements_of_others() -> None:
         "Version": "2008-10-17",
         "Statement": [deny, ours],
     }
-    found = {"Version": "2012-10-17", "Statement": [old, deny, unnamed]}
-    assert documents.merged(found, wanted)["Statement"] == [deny, unnamed, ours]
+    existing = {"Version": "2012-10-17", "Statement": [old, deny, unnamed]}
+    assert documents.merged(existing, wanted)["Statement"] == [deny, unnamed, ours]

@@ -163,15 +163,15 @@ def test_outdated_reports_unanswered_services(service: str, tmp_path: Path, monk
         raise UserError("no Docker engine answers: run `sh docker/engine.sh`.")
 
     monkeypatch.setattr(engine, "connect", no_engine)
-    found = outdated.find_outdated(PINS, ["cu130"], NETWORK, f"{service}/v1/query", locks=tmp_path)
-    assert found == Outdated(
+    result = outdated.find_outdated(PINS, ["cu130"], NETWORK, f"{service}/v1/query", locks=tmp_path)
+    assert result == Outdated(
         unanswered=tuple(
             f"Debian's updates of {image}:cu130 are not known: no Docker engine answers: run `sh docker/engine.sh`."
             for image in ("berth-train", "berth-serve")
         ),
         packages=1,
     )
-    assert not found.insecure
+    assert not result.insecure
 
 
 ALL = Outdated(

@@ -195,12 +195,12 @@ def test_special_files_and_odd_paths(tmp_path: Path) -> None:
         ("../../etc/x.dist-info/METADATA", b"outside"),
     )
     image = read(FakeEngine(archive([odd], "older")), tmp_path)
-    found = image.files
-    assert (found["null"].kind, found["null"].target) == ("device", "1:3")
-    assert found["pipe"].kind == "pipe"
-    assert (found["gone"].kind, found["gone"].target) == ("link", "of/a/layer/below")
-    assert found["ping"].attributes == "security.capability=0102"
-    assert found["caf\udce9"].size == 10
+    files = image.files
+    assert (files["null"].kind, files["null"].target) == ("device", "1:3")
+    assert files["pipe"].kind == "pipe"
+    assert (files["gone"].kind, files["gone"].target) == ("link", "of/a/layer/below")
+    assert files["ping"].attributes == "security.capability=0102"
+    assert files["caf\udce9"].size == 10
     assert list(image.records) == ["etc/x.dist-info/METADATA"], "a path with .. must stay inside the image"
 
 

@@ -72,9 +72,9 @@ def test_older_archive_with_a_repeated_layer(tmp_path: Path) -> None:
         [COPIED, NOTHING, {"created_by": "RUN make # buildkit"}],
     )
     steps: list[str] = []
-    found = layers.read_layers(archive, {}, steps.append)
-    compressed = found[0].compressed
-    assert found == [
+    measured = layers.read_layers(archive, {}, steps.append)
+    compressed = measured[0].compressed
+    assert measured == [
         Layer(digest(PLAIN), "COPY a /a", len(PLAIN), compressed),
         Layer(digest(PLAIN), "RUN make", len(PLAIN), compressed),
     ]

@@ -215,11 +215,11 @@ def test_gather_reads_pip_file_and_variables(tmp_path: Path) -> None:
         "https_proxy": "http://u:p@proxy:3128",
         "NO_PROXY": "corp",
     }
-    found = build_network.gather(environ)
-    assert found.ca == tmp_path / "corp.pem"
-    assert (found.index.url, found.index.trusted) == ("https://corp/simple", ("corp",))
-    assert found.proxies == ("NO_PROXY", "https_proxy")
-    assert "u:p" not in repr(found)
+    network = build_network.gather(environ)
+    assert network.ca == tmp_path / "corp.pem"
+    assert (network.index.url, network.index.trusted) == ("https://corp/simple", ("corp",))
+    assert network.proxies == ("NO_PROXY", "https_proxy")
+    assert "u:p" not in repr(network)
 
 
 def test_ca_variable_overrides_pip_file(tmp_path: Path) -> None:
@@ -287,8 +287,8 @@ def test_uv_module_needs_no_installed_packages(tmp_path: Path) -> None:
     )
     environ = {"PIP_CONFIG_FILE": str(conf), "UV_INDEX": "https://own/simple", "PATH": os.environ["PATH"]}
     command = [str(python), "-m", "berth.images.locks.uv", "pip", "install", "x"]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, cwd=pins.ROOT, check=True)
-    assert done.stdout.splitlines() == [
+    result = subprocess.run(command, env=environ, capture_output=True, text=True, cwd=pins.ROOT, check=True)
+    assert result.stdout.splitlines() == [
         "pip install x",
         "UV_DEFAULT_INDEX=https://corp/simple",
         "UV_HTTP_TIMEOUT=120",

@@ -111,11 +111,11 @@ def test_inputs_copy_wheels_of_locked_version_only(tmp_path: Path) -> None:
         ("cu130", {"pytorch": {"MarkupSafe"}, "source-train": {"sagemaker_training"}}),
     ):
         run_inputs(copy, tmp_path / profile, profile)
-        found = {
+        copied = {
             step: {name.removeprefix("wheels/").partition("-")[0] for name in files if name.startswith("wheels/")}
             for step, files in read_layers(tmp_path / profile).items()
         }
-        assert {step: names for step, names in found.items() if names} == expected
+        assert {step: names for step, names in copied.items() if names} == expected
 
 
 # Commands in scripts, and the secrets that they need.

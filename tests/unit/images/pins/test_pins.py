@@ -62,8 +62,8 @@ def test_locks_match_requests_and_have_hashes(profile: str) -> None:
     requested = {request.path for request in locks.lock_requests(PINS, profile_pins)} | {
         *locks.torch_locks(profile_pins)
     }
-    found = {str(path.relative_to(locks.LOCKS)) for path in (locks.LOCKS / profile).glob("*.txt")}
-    assert found == requested - {locks.BUILD_TOOLS}
+    written = {str(path.relative_to(locks.LOCKS)) for path in (locks.LOCKS / profile).glob("*.txt")}
+    assert written == requested - {locks.BUILD_TOOLS}
     empty = {
         path.stem for path in (locks.LOCKS / profile).glob("*.txt") if not lock_text.locked_names(path.read_text())
     }

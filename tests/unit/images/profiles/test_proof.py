@@ -23,9 +23,9 @@ def test_proof_script_trains_saves_and_resumes(tmp_path: Path) -> None:
     """With transformers 4 the script runs when `profile add` proves such a set: see
     bench/results/2026-11-24-profile-add.md."""
     command = [sys.executable, "-P", str(SCRIPT), str(tmp_path), "all", "transformers", "datasets"]
-    done = subprocess.run(command, capture_output=True, text=True, env=proof.script_environment(tmp_path, {}))
-    assert done.returncode == 0, done.stderr
-    assert [line for line in done.stdout.splitlines() if line.startswith("step: ")] == [
+    result = subprocess.run(command, capture_output=True, text=True, env=proof.script_environment(tmp_path, {}))
+    assert result.returncode == 0, result.stderr
+    assert [line for line in result.stdout.splitlines() if line.startswith("step: ")] == [
         *(f"step: import {module}" for module in ("transformers", "datasets")),
         *(f"step: load_dataset of a {kind} file" for kind in ("CSV", "JSON")),
         "step: a tokenizer and a BERT of random weights",
