@@ -24,14 +24,14 @@ def test_sigterm_while_the_entry_is_imported_is_not_lost(tmp_path: Path) -> None
     config.mkdir(parents=True)
     (config / "hyperparameters.json").write_text(json.dumps({"sagemaker_program": "train.py"}))
     (config / "resourceconfig.json").write_text(json.dumps({"hosts": ["algo-1"], "current_host": "algo-1"}))
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-P", "-c", SIGNAL_DURING_IMPORT],
         env={**os.environ, "SAGEMAKER_BASE_DIR": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=60,
     )
-    assert done.returncode == 128 + signal.SIGTERM, done.stderr
+    assert result.returncode == 128 + signal.SIGTERM, result.stderr
     assert (tmp_path / "output" / "failure").read_text().splitlines()[0] == (
         "the job was stopped by a signal (SIGTERM) before training began; start it again."
     )
@@ -40,5 +40,5 @@ def test_sigterm_while_the_entry_is_imported_is_not_lost(tmp_path: Path) -> None
 def test_other_commands_run_without_blocked_signals() -> None:
     command = ["sh", "-c", "kill -TERM $$; echo 'the signal was blocked'"]
     run = f"import sys; sys.argv[1:] = {command!r}; from berth.train.command import main; main()"
-    done = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (-signal.SIGTERM, "")
+    result = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (-signal.SIGTERM, "")

@@ -211,7 +211,7 @@ def test_signal_to_one_host_lets_every_host_save(
 
 
 def test_second_signal_to_one_host_ends_all_programs_at_once(tmp_path: Path) -> None:
-    twice = (
+    program = (
         SAVES.replace("SENTENCE", "")
         .replace("0 if worker else 2", "50")
         .replace(
@@ -219,7 +219,7 @@ def test_second_signal_to_one_host_ends_all_programs_at_once(tmp_path: Path) -> 
         )
     )
     began = time.monotonic()
-    codes, texts, failures = run_and_stop(tmp_path, twice, (1, 1))
+    codes, texts, failures = run_and_stop(tmp_path, program, (1, 1))
     assert codes == [143, 143], texts
     assert time.monotonic() - began < 20
     assert not list(tmp_path.glob("*/saved"))
@@ -337,7 +337,7 @@ def on_gpus(tmp_path: Path, library: Path, gpus: int, devices: str) -> tuple[int
     Returns exit code, log and failure file.
     """
     root = lay_out(tmp_path, "algo-1", ["algo-1"])
-    done = subprocess.run(
+    result = subprocess.run(
         [
             sys.executable,
             "-P",
@@ -359,7 +359,7 @@ def on_gpus(tmp_path: Path, library: Path, gpus: int, devices: str) -> tuple[int
         timeout=60,
     )
     failure = root / "output" / "failure"
-    return done.returncode, done.stdout, failure.read_text() if failure.exists() else ""
+    return result.returncode, result.stdout, failure.read_text() if failure.exists() else ""
 
 
 def test_number_of_ranks_is_that_of_the_drivers_gpus(tmp_path: Path, libcuda: Callable[..., Path]) -> None:
@@ -473,8 +473,8 @@ def test_other_command_that_cannot_run_is_refused(
 
 def test_other_command_replaces_the_entry() -> None:
     run = "import sys; from berth.train.entry import dispatch; sys.exit(dispatch(['sh', '-c', 'echo hello; exit 3']))"
-    done = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (3, "hello\n")
+    result = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (3, "hello\n")
 
 
 @pytest.mark.parametrize(("leaves", "note"), [("", True), ("localhost", False)])

@@ -25,7 +25,7 @@ from pathlib import Path
 seen = {"argv": sys.argv, "cwd": os.getcwd(), "environ": dict(os.environ)}
 Path(os.environ["SM_OUTPUT_DATA_DIR"], "seen.json").write_text(json.dumps(seen))
 """
-# Two names of this machine that both programs can resolve.
+# Two names of this machine that berth and sagemaker-training can both resolve.
 HOSTS = ("127.0.0.1", "localhost")
 # Variables that only berth sets, besides BERTH_…, and those that both set to different values.
 ONLY_OURS = {
@@ -51,11 +51,11 @@ def job(name: str) -> Request:
     """A recorded request with values of all kinds, plus a tuner's key, a false boolean and more channels."""
     request = requests()[name]
     no, metric = ("false", '"loss"') if request.hyperparameters["yes"] == "true" else ("False", "loss")
-    given = {**request.hyperparameters, "no": no, "_tuning_objective_metric": metric}
-    given.pop("sagemaker_submit_directory", "")  # the code is already in place, as in local mode
+    hyperparameters = {**request.hyperparameters, "no": no, "_tuning_objective_metric": metric}
+    hyperparameters.pop("sagemaker_submit_directory", "")  # the code is already in place, as in local mode
     (channel,) = request.fields["InputDataConfig"]
     channels = [{**channel, "ChannelName": each} for each in CHANNELS]
-    return Request(name, {**request.fields, "HyperParameters": given, "InputDataConfig": channels})
+    return Request(name, {**request.fields, "HyperParameters": hyperparameters, "InputDataConfig": channels})
 
 
 def start(
@@ -81,12 +81,12 @@ def seen(code: str, request: Request, folder: Path, hosts: tuple[str, ...]) -> l
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     started = [start(code, request, folder, host, hosts, port) for host in hosts]
-    found = []
+    results = []
     for root, process in started:
         log, _ = process.communicate(timeout=120)
         assert process.returncode == 0, log
-        found.append(json.loads((root / "output/data/seen.json").read_text().replace(str(root), "ROOT")))
-    return found
+        results.append(json.loads((root / "output/data/seen.json").read_text().replace(str(root), "ROOT")))
+    return results
 
 
 @pytest.mark.slow
@@ -112,8 +112,8 @@ def test_program_gets_the_same_as_from_sagemaker_training(name: str, hosts: tupl
         values = of_ours["environ"]
         assert (values["SM_CURRENT_HOST"], values["CURRENT_HOST"]) == (host, host)
         assert json.loads(values["SM_TRAINING_ENV"])["current_host"] == host
-        found = tuple(values[f"SM_HP_{name}"] for name in ("YES", "NO", "LIST", "DICT", "EMPTY", "NONE"))
-        assert found == KINDS[name]
+        hyperparameters = tuple(values[f"SM_HP_{name}"] for name in ("YES", "NO", "LIST", "DICT", "EMPTY", "NONE"))
+        assert hyperparameters == KINDS[name]
         places = [values[f"SM_CHANNEL_{name.upper()}"] for name in CHANNELS]
         assert places == [f"ROOT/input/data/{name}" for name in CHANNELS]
 
@@ -121,6 +121,6 @@ def test_program_gets_the_same_as_from_sagemaker_training(name: str, hosts: tupl
 def test_empty_mp_parameters_are_dropped(tmp_path: Path) -> None:
     """Some notebooks send empty mp_parameters, and HfArgumentParser of transformers 5 fails on the option."""
     fields = {**job(PYTORCH).fields, "HyperParameters": {"mp_parameters": "{}", "epochs": "1"}}
-    read = Request("", fields).job(tmp_path)
-    assert program_arguments(read) == ["--epochs", "1"]
-    assert decoded_hyperparameters(read) == {"epochs": 1}
+    training_job = Request("", fields).job(tmp_path)
+    assert program_arguments(training_job) == ["--epochs", "1"]
+    assert decoded_hyperparameters(training_job) == {"epochs": 1}

@@ -40,7 +40,7 @@ def squad() -> Callable[[range], dict[str, Any]]:
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A BERT of two layers with random weights and a vocabulary of twenty words."""
+    """A BERT of two layers with random weights and a vocabulary of 25 tokens."""
     folder = tmp_path_factory.mktemp("tiny")
     vocabulary = folder / "words.txt"
     vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *WORDS]) + "\n")
@@ -72,8 +72,8 @@ for line in sys.stdin:
                 os.dup2(os.open(rank["streams"][stream - 1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
             os.environ.update(rank["environment"])
             exec(rank["before"], {})
-            if most := int(os.environ.get("LARGEST_FILE", "0")):
-                resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+            if limit := int(os.environ.get("LARGEST_FILE", "0")):
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
             program.exit_now(program.main())
         ranks.append(pid)
     print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in ranks]), flush=True)
@@ -122,8 +122,8 @@ class Job:
 
     def checkpoints(self) -> list[Path]:
         """The content of the checkpoint folder, sorted by step."""
-        found = (self.base / "checkpoints").iterdir()
-        return sorted(found, key=lambda path: int(path.name.split("-")[1]))
+        paths = (self.base / "checkpoints").iterdir()
+        return sorted(paths, key=lambda path: int(path.name.split("-")[1]))
 
     def resume_from(self, checkpoint: Path) -> None:
         """Make this checkpoint, of this or another job, the only one of this job."""
@@ -196,9 +196,9 @@ def mounted() -> Iterator[Callable[[Path, str], None]]:
 
     def mount(folder: Path, options: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], capture_output=True)
-        if done.returncode:
-            pytest.skip(f"can't mount a tmpfs: {done.stderr.decode().strip()}")
+        result = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], capture_output=True)
+        if result.returncode:
+            pytest.skip(f"can't mount a tmpfs: {result.stderr.decode().strip()}")
         folders.append(folder)
 
     yield mount
@@ -220,7 +220,7 @@ def few_steps() -> dict[str, str]:
         "do_eval": "true",
         "per_device_train_batch_size": "2",
         "max_steps": "5",
-        # Not Adam: the gradient of a key's bias is only rounding noise, which Adam scales to a whole step.
+        # Not Adam: the gradient of an attention key's bias is only rounding noise, which Adam scales to a whole step.
         "optim": "sgd",
         "max_seq_length": "48",
         "doc_stride": "8",

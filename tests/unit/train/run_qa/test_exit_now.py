@@ -17,5 +17,5 @@ exit_now(3)
 
 @pytest.mark.slow
 def test_exit_now_flushes_and_runs_atexit_functions() -> None:
-    done = subprocess.run([sys.executable, "-P", "-c", PROGRAM], capture_output=True, text=True, timeout=600)
-    assert (done.returncode, done.stdout, done.stderr) == (3, "output atexit\n", "")
+    result = subprocess.run([sys.executable, "-P", "-c", PROGRAM], capture_output=True, text=True, timeout=600)
+    assert (result.returncode, result.stdout, result.stderr) == (3, "output atexit\n", "")

@@ -43,8 +43,8 @@ def test_folder_finds_a_nested_model_and_reports_faults(tmp_path: Path) -> None:
     (nested / "model.safetensors").write_bytes(b"x")
     with pytest.raises(JobError, match="has no tokenizer"), model.folder(tmp_path):
         pass
-    with model.folder(tmp_path, tokenizer=False) as found:  # the job sets tokenizer_name
-        assert found == nested
+    with model.folder(tmp_path, tokenizer=False) as folder:  # the job sets tokenizer_name
+        assert folder == nested
     (tmp_path / "packed").mkdir()
     (tmp_path / "packed/model.tar.gz").write_bytes(b"not an archive")
     with pytest.raises(JobError, match=r"is not a \.tar\.gz archive"), model.folder(tmp_path / "packed"):
@@ -101,8 +101,8 @@ def test_window_length_is_limited_by_model_and_tokenizer(
 def model_of_class(tiny_model: Path, folder: Path, name: str, **config: Any) -> Path:
     """A copy of the tiny model's folder with a model of another class of transformers."""
     shutil.copytree(tiny_model, folder)
-    made = getattr(transformers, f"{name}Config")(**SIZES, **config)
-    getattr(transformers, f"{name}ForQuestionAnswering")(made).save_pretrained(folder)
+    model_config = getattr(transformers, f"{name}Config")(**SIZES, **config)
+    getattr(transformers, f"{name}ForQuestionAnswering")(model_config).save_pretrained(folder)
     return folder
 
 

@@ -219,7 +219,7 @@ def test_report_to_defaults_to_tensorboard() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cuda", "compiler", "use_cpu", "lacks"),
+    ("cuda", "compiler", "use_cpu", "missing"),
     [
         (True, True, False, ""),
         (True, False, False, "a C compiler for Triton, and this image has none"),
@@ -227,12 +227,12 @@ def test_report_to_defaults_to_tensorboard() -> None:
         (False, True, False, "a GPU, and this job uses none"),
     ],
 )
-def test_torch_compile_needs_a_gpu_and_a_compiler(cuda: bool, compiler: bool, use_cpu: bool, lacks: str) -> None:
+def test_torch_compile_needs_a_gpu_and_a_compiler(cuda: bool, compiler: bool, use_cpu: bool, missing: str) -> None:
     env = RankEnvironment(channels=CPU.channels, cuda=cuda, compiler=compiler)
     completed = settings(env, torch_compile=True, **({"use_cpu": True} if use_cpu else {}))
-    assert completed.training.get("torch_compile", False) is not bool(lacks)
+    assert completed.training.get("torch_compile", False) is not bool(missing)
     warnings = [warning for warning in completed.warnings if "torch_compile" in warning]
-    assert warnings == ([f"torch_compile needs {lacks}: the job continues without it"] if lacks else [])
+    assert warnings == ([f"torch_compile needs {missing}: the job continues without it"] if missing else [])
 
 
 def test_backend_timeout_and_resume() -> None:

@@ -56,7 +56,7 @@ def measured(log: str) -> dict[str, list[float]]:
         each["Name"]: [float(match[1]) for line in log.splitlines() if (match := re.search(each["Regex"], line))]
         for each in METRIC_DEFINITIONS
     }
-    return {name: found for name, found in values.items() if found}
+    return {name: captured for name, captured in values.items() if captured}
 
 
 LINES_WITH_NUMBERS = re.compile(r"step \d+ of \d+  |trace: step|summary  |\w+ = |(?:HasAns|NoAns|test)_\w+: ")
@@ -99,7 +99,7 @@ def test_notebook_hyperparameters_unchanged(
     (tmp_path / "model").mkdir()
     (tmp_path / "model/pytorch_model.bin").write_bytes(b"from an earlier job")
     began = time.monotonic()
-    ended = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "berth.train.run_qa"],
         env=clean_environment | {"SAGEMAKER_BASE_DIR": str(tmp_path)},
         capture_output=True,
@@ -107,8 +107,8 @@ def test_notebook_hyperparameters_unchanged(
         timeout=120,
     )
     took = time.monotonic() - began
-    out, err = ended.stdout, ended.stderr
-    assert ended.returncode == 0, err
+    out, err = result.stdout, result.stderr
+    assert result.returncode == 0, err
     values, kept = measured(out + err), job.metrics()
     assert names_without_metric(out + err) == NOT_CAPTURED
     assert values.keys() == METRICS_OF_EVERY_JOB
@@ -184,8 +184,8 @@ def test_diverged_training_writes_no_model(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
     """The loss is NaN from the second step on; transformers would record it as 0."""
-    given = few_steps | {"do_eval": "false", "logging_steps": "1", "log_seconds": "0"}
-    job = new_job(tmp_path, tiny_model, given | {"learning_rate": "1e38", "max_grad_norm": "0"})
+    hyperparameters = few_steps | {"do_eval": "false", "logging_steps": "1", "log_seconds": "0"}
+    job = new_job(tmp_path, tiny_model, hyperparameters | {"learning_rate": "1e38", "max_grad_norm": "0"})
     (end,) = host.run(job)
     assert end.code == 1
     assert "Training diverged: the model's weights are not numbers" in end.err
@@ -199,8 +199,8 @@ def test_diverged_training_writes_no_model(
 def test_single_nan_loss_does_not_affect_later_losses(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
-    given = few_steps | {"do_eval": "false", "logging_steps": "1", "log_seconds": "0"}
-    job = new_job(tmp_path, tiny_model, given)
+    hyperparameters = few_steps | {"do_eval": "false", "logging_steps": "1", "log_seconds": "0"}
+    job = new_job(tmp_path, tiny_model, hyperparameters)
     job.before = SECOND_LOSS_IS_NAN
     (end,) = host.run(job)
     assert end.code == 0, end.err
@@ -215,8 +215,8 @@ def test_single_nan_loss_does_not_affect_later_losses(
 def test_int8_export_is_measured_or_refused(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
-    given = few_steps | {"export_int8": "true", "int8_few_questions": "true", "int8_max_f1_loss": "100"}
-    pair = [new_job(tmp_path / f"rank{rank}", tiny_model, given) for rank in (0, 1)]
+    hyperparameters = few_steps | {"export_int8": "true", "int8_few_questions": "true", "int8_max_f1_loss": "100"}
+    pair = [new_job(tmp_path / f"rank{rank}", tiny_model, hyperparameters) for rank in (0, 1)]
     ends = host.run(*pair)
     assert [end.code for end in ends] == [0, 0], ends
     assert "\nint8: on 10 questions int8 has F1 " in ends[0].out
@@ -225,14 +225,14 @@ def test_int8_export_is_measured_or_refused(
         "the int8 lines must match no pattern"
     )
     graph = pair[0].base / "model/openvino"
-    kept = json.loads((graph / "graph.json").read_text())["precisions"]["int8"]
-    assert kept["questions"] == 10
+    manifest = json.loads((graph / "graph.json").read_text())["precisions"]["int8"]
+    assert manifest["questions"] == 10
     values = measured(ends[0].out)
     assert values.keys() == METRICS_OF_EVERY_JOB | {"int8_f1", "int8_exact_match"}
     assert [*values["int8_f1"], *values["int8_exact_match"]] == [
-        pytest.approx(kept[name], abs=0.01) for name in ("int8_f1", "int8_exact_match")
+        pytest.approx(manifest[name], abs=0.01) for name in ("int8_f1", "int8_exact_match")
     ]
-    assert kept["fp32_f1"] == pytest.approx(pair[0].metrics()["eval_f1"], abs=1e-3)
+    assert manifest["fp32_f1"] == pytest.approx(pair[0].metrics()["eval_f1"], abs=1e-3)
     (end,) = host.run(new_job(tmp_path / "few", tiny_model, few_steps | {"export_int8": "true"}))
     assert end.code == 1
     assert end.err.startswith("berth: error: int8 was requested, but there are only 10 questions to measure its loss")
@@ -297,12 +297,12 @@ def test_predictions_need_neither_answers_nor_ids(
         tmp_path, tiny_model, {"do_train": "False", "do_eval": "False", "do_predict": "True", "doc_stride": "8"}
     )
     shutil.rmtree(tmp_path / "input/data/train")
-    given = squad(range(3))
-    for paragraph in given["data"][0]["paragraphs"]:
+    questions = squad(range(3))
+    for paragraph in questions["data"][0]["paragraphs"]:
         for question in paragraph["qas"]:
             del question["answers"], question["id"]
     (tmp_path / "input/data/test").mkdir()
-    (tmp_path / "input/data/test/given.json").write_text(json.dumps(given))
+    (tmp_path / "input/data/test/given.json").write_text(json.dumps(questions))
     (end,) = host.run(job)
     assert end.code == 0, end.err
     predictions = json.loads((tmp_path / "output/data/test_predictions.json").read_text())
@@ -325,12 +325,12 @@ ERRORS = {
 }
 
 
-@pytest.mark.parametrize(("given", "sentence"), ERRORS.values(), ids=list(ERRORS))
+@pytest.mark.parametrize(("hyperparameters", "sentence"), ERRORS.values(), ids=list(ERRORS))
 def test_user_errors_end_in_one_line(
-    given: dict[str, str], sentence: str, tmp_path: Path, tiny_model: Path, host: Any, new_job: Any
+    hyperparameters: dict[str, str], sentence: str, tmp_path: Path, tiny_model: Path, host: Any, new_job: Any
 ) -> None:
-    job = new_job(tmp_path, tiny_model, given)
-    if "model_name_or_path" in given:
+    job = new_job(tmp_path, tiny_model, hyperparameters)
+    if "model_name_or_path" in hyperparameters:
         shutil.rmtree(tmp_path / "input/data/model")
     (end,) = host.run(job)
     assert end.code == 1

@@ -57,10 +57,10 @@ def state_of(folder: Path, new: dict[str, torch.Tensor]) -> str:
     if file_faults(folder, folder):
         assert model_home(folder) is None, "a loader would use an incomplete model"
         return "none"
-    found = load(folder, Recipe()).model.state_dict()
-    if found.keys() == new.keys() and all(torch.equal(found[name], new[name]) for name in new):
+    weights = load(folder, Recipe()).model.state_dict()
+    if weights.keys() == new.keys() and all(torch.equal(weights[name], new[name]) for name in new):
         return "new"
-    assert torch.equal(found["qa_outputs.bias"], torch.full((2,), 9.0))
+    assert torch.equal(weights["qa_outputs.bias"], torch.full((2,), 9.0))
     assert not list(folder.glob("model-0*.safetensors"))
     return "earlier"
 
@@ -80,12 +80,12 @@ def test_kill_at_any_moment_never_leaves_a_mixed_model(earlier: bool, tmp_path: 
     (before / "notes.txt").write_text("a user's file")
     for number in range(1, 60):
         shutil.copytree(before, tmp_path / str(number) / "model")
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", KILLED, str(tiny_model), str(tmp_path)], capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
     new = load_file(tiny_model / "model.safetensors")
-    folders = [tmp_path / str(number) / "model" for number in range(1, int(done.stdout) + 1)]
+    folders = [tmp_path / str(number) / "model" for number in range(1, int(result.stdout) + 1)]
     states = [state_of(folder, new) for folder in folders]
     assert states == sorted(states, key=["earlier", "none", "new"].index)
     assert {"earlier", "none", "new"} == set(states) | (set() if earlier else {"earlier"})

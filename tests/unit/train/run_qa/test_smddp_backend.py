@@ -41,7 +41,7 @@ def test_smddp_gives_the_same_result_as_gloo(
 
 
 @pytest.mark.parametrize(
-    ("given", "cuda", "launcher", "backend", "warned"),
+    ("hyperparameters", "cuda", "launcher", "backend", "warned"),
     [
         ({}, True, "smddp", "smddp", False),
         ({}, False, "smddp", "smddp", False),
@@ -53,9 +53,9 @@ def test_smddp_gives_the_same_result_as_gloo(
         ({"ddp_backend": "nccl"}, False, "smddp", "gloo", True),
     ],
 )
-def test_choose_backend(given: dict[str, Any], cuda: bool, launcher: str, backend: str, warned: bool) -> None:
+def test_choose_backend(hyperparameters: dict[str, Any], cuda: bool, launcher: str, backend: str, warned: bool) -> None:
     env = RankEnvironment(world_size=2, cuda=cuda, backend=launcher, channels=CHANNELS)
-    done = complete(given, Paths(), env)
-    assert done.backend == backend
-    assert any("ddp_backend" in warning for warning in done.warnings) == warned
-    assert "ddp_backend" not in done.training
+    settings = complete(hyperparameters, Paths(), env)
+    assert settings.backend == backend
+    assert any("ddp_backend" in warning for warning in settings.warnings) == warned
+    assert "ddp_backend" not in settings.training

@@ -49,7 +49,7 @@ BREAKS_OFF = "stopping.STEP_SECONDS = -1.0"
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("arguments", "sentence"),
     [
         (
             (40, None, "/c/40"),
@@ -72,8 +72,8 @@ BREAKS_OFF = "stopping.STEP_SECONDS = -1.0"
     ],
     ids=["checkpoint", "no-checkpoint-folder", "full-disk", "own-folder", "after-the-training", "no-step"],
 )
-def test_stopped_where_names_the_step_and_the_place_to_resume_from(given: tuple[Any, ...], sentence: str) -> None:
-    step, model, checkpoint, uploaded = (*given, True)[:4]
+def test_stopped_where_names_the_step_and_the_place_to_resume_from(arguments: tuple[Any, ...], sentence: str) -> None:
+    step, model, checkpoint, uploaded = (*arguments, True)[:4]
     paths = [Path(each) if each else None for each in (model, checkpoint)]
     assert stopped_where(step, 312, *paths, uploaded=uploaded).startswith(sentence)
 
@@ -145,11 +145,11 @@ def test_signal_to_one_rank_stops_all_and_the_resumed_job_is_exact(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
     """The job is stopped twice, the second time in the middle of a step. Its weights must equal an unstopped job's."""
-    given = few_steps | LONG | {"do_eval": "false"}
-    unstopped = [new_job(tmp_path / f"whole{rank}", tiny_model, given, range(40)) for rank in (0, 1)]
+    hyperparameters = few_steps | LONG | {"do_eval": "false"}
+    unstopped = [new_job(tmp_path / f"whole{rank}", tiny_model, hyperparameters, range(40)) for rank in (0, 1)]
     assert [end.code for end in host.run(*unstopped)] == [0, 0]
 
-    pair = [new_job(tmp_path / f"rank{rank}", tiny_model, given, range(40)) for rank in (0, 1)]
+    pair = [new_job(tmp_path / f"rank{rank}", tiny_model, hyperparameters, range(40)) for rank in (0, 1)]
     share_checkpoints(pair)
     saved_steps = []
     for before in (signal_in(STEP, 6), signal_in(STEP, 15, BREAKS_OFF)):
@@ -252,17 +252,16 @@ def test_checkpoint_folder_on_only_one_host_is_refused(
 def test_signal_interrupts_an_evaluation(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
-    given = {
+    evaluations = {
         "load_best_model_at_end": "true",
         "eval_strategy": "steps",
         "eval_steps": "2",
         "per_device_eval_batch_size": "1",
     }
-    pair = [new_job(tmp_path / f"rank{rank}", tiny_model, few_steps | given) for rank in (0, 1)]
+    pair = [new_job(tmp_path / f"rank{rank}", tiny_model, few_steps | evaluations) for rank in (0, 1)]
     share_checkpoints(pair)
-    pair[0].before = signal_in(
-        "stopping.Stopping.interrupted", 11
-    )  # in the second evaluation, each of which calls it eight times
+    # Each evaluation calls this function eight times, so the 11th call is in the second evaluation.
+    pair[0].before = signal_in("stopping.Stopping.interrupted", 11)
     ends = host.run(*pair)
     assert [end.code for end in ends] == [143, 143], ends
     assert "(SIGTERM) at step 4 of 5: " in ends[1].err
@@ -327,14 +326,14 @@ def test_second_signal_ends_a_rank_blocked_in_a_library(
 def test_save_minutes_saves_within_an_epoch(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
-    given = few_steps | {
+    hyperparameters = few_steps | {
         "num_train_epochs": "1",
         "max_steps": "-1",
         "do_eval": "false",
         "save_minutes": "0.0001",
         "save_total_limit": "99",
     }
-    pair = [new_job(tmp_path / f"rank{rank}", tiny_model, given) for rank in (0, 1)]
+    pair = [new_job(tmp_path / f"rank{rank}", tiny_model, hyperparameters) for rank in (0, 1)]
     share_checkpoints(pair)
     ends = host.run(*pair)
     assert [end.code for end in ends] == [0, 0], ends
@@ -348,10 +347,10 @@ def test_save_minutes_saves_within_an_epoch(
 # Each evaluation has a lower F1 than the one before.
 WORSE_AND_WORSE = """
 from berth.train.run_qa.evaluation import Evaluator
-measure, scores_of_fake = Evaluator._measure, iter([90.0, 80.0, 70.0])
+measure, fake_scores = Evaluator._measure, iter([90.0, 80.0, 70.0])
 def falling(*arguments):
     scores, predictions = measure(*arguments)
-    return scores | {"f1": next(scores_of_fake)}, predictions
+    return scores | {"f1": next(fake_scores)}, predictions
 Evaluator._measure = falling
 """
 
@@ -361,9 +360,14 @@ def test_checkpoint_of_a_stop_is_kept_with_save_total_limit_1(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
     """Trainer itself would delete this checkpoint at the end of the training, and all other folders with such names."""
-    given = {"load_best_model_at_end": "true", "eval_strategy": "steps", "eval_steps": "2", "save_total_limit": "1"}
-    job = new_job(tmp_path, tiny_model, few_steps | given | {"max_steps": "6"})
-    (tmp_path / "checkpoints/checkpoint-1").mkdir(parents=True)  # an incomplete one of another program's Trainer
+    evaluations = {
+        "load_best_model_at_end": "true",
+        "eval_strategy": "steps",
+        "eval_steps": "2",
+        "save_total_limit": "1",
+    }
+    job = new_job(tmp_path, tiny_model, few_steps | evaluations | {"max_steps": "6"})
+    (tmp_path / "checkpoints/checkpoint-1").mkdir(parents=True)  # an incomplete checkpoint of another program's Trainer
     job.before = WORSE_AND_WORSE + signal_in(STEP, 5)
     (end,) = host.run(job)
     assert end.code == 143

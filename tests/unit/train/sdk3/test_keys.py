@@ -1,4 +1,4 @@
-"""Hosts exchange ssh keys over real sockets; the files for sshd and ssh."""
+"""Hosts exchange ssh keys over real sockets, and write the files for sshd and ssh."""
 
 import os
 import stat
@@ -23,47 +23,47 @@ KEYS = {
 }
 
 
-def meet(hosts: Sequence[str], timeout: float = 5.0) -> dict[str, list[Peer] | str]:
-    """The peers that each host of KEYS has met, or its error."""
+def exchange_keys(hosts: Sequence[str], timeout: float = 5.0) -> dict[str, list[Peer] | str]:
+    """Exchange keys between the hosts of KEYS; returns each host's peers, or its error."""
     port = free_port(0)
-    found: dict[str, list[Peer] | str] = {}
+    results: dict[str, list[Peer] | str] = {}
 
     def run(host: str) -> None:
         try:
-            found[host] = exchange(host, hosts, KEYS[host], timeout, port)
+            results[host] = exchange(host, hosts, KEYS[host], timeout, port)
         except JobError as error:
-            found[host] = str(error)
+            results[host] = str(error)
 
     threads = [threading.Thread(target=run, args=(host,), daemon=True) for host in hosts if host in KEYS]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(timeout + 10)
-    return found
+    return results
 
 
 def test_leader_and_worker_exchange_keys() -> None:
-    assert meet([LEADER, WORKER]) == {
+    assert exchange_keys([LEADER, WORKER]) == {
         LEADER: [Peer(WORKER, LEADER, KEYS[WORKER])],
         WORKER: [Peer(LEADER, LEADER, KEYS[LEADER])],
     }
 
 
 def test_single_host_exchanges_no_keys() -> None:
-    assert meet([LEADER]) == {LEADER: []}
+    assert exchange_keys([LEADER]) == {LEADER: []}
 
 
 def test_missing_host_is_named_on_all_hosts() -> None:
-    found = meet([LEADER, WORKER, "algo-3"], timeout=1.0)
-    assert str(found[LEADER]).startswith(f"host algo-3 did not join the leader {LEADER} within 1 s")
-    assert found[WORKER] == found[LEADER]
+    results = exchange_keys([LEADER, WORKER, "algo-3"], timeout=1.0)
+    assert str(results[LEADER]).startswith(f"host algo-3 did not join the leader {LEADER} within 1 s")
+    assert results[WORKER] == results[LEADER]
 
 
 def test_hosts_with_different_images_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("berth.train.sdk3.keys.kit_version", lambda: "0.0")
-    found = meet([LEADER, WORKER])
-    assert found[LEADER] == found[WORKER]
-    assert found[LEADER] == (
+    results = exchange_keys([LEADER, WORKER])
+    assert results[LEADER] == results[WORKER]
+    assert results[LEADER] == (
         f"{WORKER} has version 0.0 of the kit but {LEADER} {kit_version()}; give all hosts one image."
     )
 
@@ -105,21 +105,21 @@ def test_ssh_session_has_exact_environment(tmp_path: Path) -> None:
     (tmp_path / "session").write_text(ssh.session_script(values | {"BASH_FUNC_f%%": "() { :; }", "SHLVL": "7"}))
     names = " ".join(values)
     script = f'for name in {names}; do printf "%s\\0" "${{!name}}"; done; test "$SHLVL" != 7'
-    done = subprocess.run(
+    result = subprocess.run(
         ["/bin/sh", tmp_path / "session"],
         env={"SSH_ORIGINAL_COMMAND": script, "SHELL": "/bin/bash", "PATH": os.environ["PATH"]},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stdout.split("\0")[:-1], done.stderr) == (0, list(values.values()), "")
+    assert (result.returncode, result.stdout.split("\0")[:-1], result.stderr) == (0, list(values.values()), "")
 
 
 def test_sshd_hook_reads_variables_of_driver(tmp_path: Path) -> None:
     (tmp_path / "keys").mkdir()
     environ = {"SM_CURRENT_HOST": LEADER, "SM_MASTER_ADDR": LEADER, "SM_HOSTS": f'["{LEADER}"]'}
     assert prepare(tmp_path / "keys", tmp_path / "home", environ).is_file()
-    late = {"SM_HOSTS": f'["algo-2", "{LEADER}"]', "BERTH_RENDEZVOUS_TIMEOUT": "0.1"}
+    missing_host = {"SM_HOSTS": f'["algo-2", "{LEADER}"]', "BERTH_RENDEZVOUS_TIMEOUT": "0.1"}
     (tmp_path / "more").mkdir()
     with pytest.raises(JobError, match="host algo-2 did not join"):
-        prepare(tmp_path / "more", tmp_path / "home", environ | late, free_port(0))
+        prepare(tmp_path / "more", tmp_path / "home", environ | missing_host, free_port(0))

@@ -79,17 +79,17 @@ def test_options_of_user_are_kept(more: str) -> None:
 )
 def test_interface_list_that_contradicts_user_is_dropped(more: str, environ: dict[str, str]) -> None:
     arguments, changes = corrected(line("algo-1,algo-2", 1, "eth0", more), "eth0", environ)
-    given = shlex.join(arguments)
-    assert "btl_tcp_if_include" not in given
-    assert "-mca oob_tcp_if_include eth0 -mca plm_rsh_no_tree_spawn 1" in given
+    command = shlex.join(arguments)
+    assert "btl_tcp_if_include" not in command
+    assert "-mca oob_tcp_if_include eth0 -mca plm_rsh_no_tree_spawn 1" in command
     assert "no btl_tcp_if_include, because btl_tcp_if_exclude is set" in changes
 
 
 def test_prefix_and_threads_of_user_are_kept() -> None:
-    given = line("algo-1:2", 2, "eth0", " --prefix /opt/mine")
-    assert corrected(given, "eth0", {"OMP_NUM_THREADS": "4"}) == (given, [])
-    given = line("algo-1:2", 2, "eth0", " --prefix /opt/mine -x OMP_NUM_THREADS=4")
-    assert corrected(given, "eth0") == (given, [])
+    arguments = line("algo-1:2", 2, "eth0", " --prefix /opt/mine")
+    assert corrected(arguments, "eth0", {"OMP_NUM_THREADS": "4"}) == (arguments, [])
+    arguments = line("algo-1:2", 2, "eth0", " --prefix /opt/mine -x OMP_NUM_THREADS=4")
+    assert corrected(arguments, "eth0") == (arguments, [])
 
 
 @pytest.mark.parametrize(

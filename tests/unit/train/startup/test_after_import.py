@@ -23,9 +23,9 @@ def run(code: str, folder: Path, *, before: str = "") -> list[str]:
         print("imported", module.__name__)
     """
     text = textwrap.dedent(start) + textwrap.dedent(code)
-    done = subprocess.run([sys.executable, "-P", "-c", text], capture_output=True, text=True, check=True)
-    assert done.stderr == ""
-    return done.stdout.splitlines()
+    result = subprocess.run([sys.executable, "-P", "-c", text], capture_output=True, text=True, check=True)
+    assert result.stderr == ""
+    return result.stdout.splitlines()
 
 
 @pytest.mark.parametrize(

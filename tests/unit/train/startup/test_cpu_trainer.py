@@ -69,17 +69,17 @@ def hooked(arguments: type, monkeypatch: pytest.MonkeyPatch, *, gpus: bool = Fal
 def test_arguments_are_changed_before_post_init(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = hooked(Arguments426, monkeypatch)(fp16=True, tf32=True, bf16=True)
-    assert made.seen == (True, False)
-    assert (made.xpu_backend, made.tf32, made.bf16) == ("gloo", None, True)
+    arguments = hooked(Arguments426, monkeypatch)(fp16=True, tf32=True, bf16=True)
+    assert arguments.seen == (True, False)
+    assert (arguments.xpu_backend, arguments.tf32, arguments.bf16) == ("gloo", None, True)
     assert capsys.readouterr().out == "berth: fp16 and tf32 are off: this host has no GPU that torch can use\n"
 
 
 def test_cpu_arguments_are_kept_without_log(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = hooked(Arguments426, monkeypatch)(xpu_backend="mpi", tf32=False)
-    assert (made.seen, made.xpu_backend, made.tf32) == ((True, False), "mpi", False)
+    arguments = hooked(Arguments426, monkeypatch)(xpu_backend="mpi", tf32=False)
+    assert (arguments.seen, arguments.xpu_backend, arguments.tf32) == ((True, False), "mpi", False)
     assert capsys.readouterr().out == ""
 
 
@@ -87,14 +87,14 @@ def test_cpu_arguments_are_kept_without_log(
 def test_only_rank_0_logs(
     rank: str, logs: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = hooked(Arguments426, monkeypatch, RANK=rank, WORLD_SIZE="2")(fp16_full_eval=True)
-    assert not made.fp16_full_eval
+    arguments = hooked(Arguments426, monkeypatch, RANK=rank, WORLD_SIZE="2")(fp16_full_eval=True)
+    assert not arguments.fp16_full_eval
     assert ("fp16_full_eval is off" in capsys.readouterr().out) is logs
 
 
 def test_backend_is_not_set_from_4_30_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = hooked(Arguments446, monkeypatch)(fp16=True)
-    assert (made.seen, made.no_cuda, made.ddp_backend) == ((True, False), False, None)
+    arguments = hooked(Arguments446, monkeypatch)(fp16=True)
+    assert (arguments.seen, arguments.no_cuda, arguments.ddp_backend) == ((True, False), False, None)
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,8 @@ arguments = TrainingArguments(sys.argv[1], per_device_train_batch_size=4, num_tr
 trainer = Trainer(BertForSequenceClassification(config), arguments, train_dataset=rows)
 trainer.train()
 weights = b"".join(each.detach().numpy().tobytes() for each in trainer.model.parameters())
-found = [arguments.world_size, trainer.state.global_step, torch.distributed.get_backend(), str(arguments.device)]
-Path(f"{sys.argv[1]}-{arguments.process_index}").write_text(json.dumps([*found, hashlib.sha256(weights).hexdigest()]))
+state = [arguments.world_size, trainer.state.global_step, torch.distributed.get_backend(), str(arguments.device)]
+Path(f"{sys.argv[1]}-{arguments.process_index}").write_text(json.dumps([*state, hashlib.sha256(weights).hexdigest()]))
 """
 
 
@@ -146,15 +146,15 @@ Path(f"{sys.argv[1]}-{arguments.process_index}").write_text(json.dumps([*found, 
 def test_two_ranks_of_transformers_4_26_train_together(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(REAL)
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29517"]
-    done = subprocess.run(
+    result = subprocess.run(
         [HF4_PYTHON, *launcher, str(tmp_path / "program.py"), str(tmp_path / "out")],
         env={**os.environ, "PYTHONPATH": str(pins.ROOT), "WANDB_DISABLED": "true"},
         capture_output=True,
         text=True,
         timeout=300,
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("berth: fp16 is off: this host has no GPU that torch can use") == 1
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("berth: fp16 is off: this host has no GPU that torch can use") == 1
     first, second = (json.loads((tmp_path / f"out-{rank}").read_text()) for rank in (0, 1))
     assert first[:4] == [2, 2, "gloo", "cpu"], "16 rows: 2 steps with 4 rows per rank"
-    assert first == second, "the ranks have equal weights"
+    assert first == second, "the ranks must have equal weights"

@@ -17,20 +17,20 @@ PR_SET_NAME = 15
 
 @pytest.mark.parametrize("name", [gloo_threads.THREAD, "another"])
 def test_wait_until_gloo_thread_sleeps(name: str) -> None:
-    begun, done = threading.Event(), threading.Event()
+    computing, computed = threading.Event(), threading.Event()
 
     def compute() -> None:
         ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode())
-        begun.set()
+        computing.set()
         hashlib.pbkdf2_hmac("sha256", b"", b"", 600_000)  # computes for 0.3 s without the GIL
-        done.set()
+        computed.set()
         time.sleep(0.2)
 
     thread = threading.Thread(target=compute)
     thread.start()
-    begun.wait()
+    computing.wait()
     gloo_threads.wait(limit=60.0)
-    assert done.is_set() == (name == gloo_threads.THREAD)
+    assert computed.is_set() == (name == gloo_threads.THREAD)
     thread.join()
 
 
@@ -57,8 +57,8 @@ start_hook.start({})
 import torch.distributed
 print("done")
 """
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout == "done\nat rest\n"
+    result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert result.stdout == "done\nat rest\n"
 
 
 @pytest.mark.slow

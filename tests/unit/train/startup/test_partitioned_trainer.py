@@ -41,31 +41,31 @@ def module(*, requested: bool | None = None) -> Any:
         def _setup_devices(self) -> Any:
             return torch.device("cuda", 1)
 
-    made: Any = ModuleType("transformers.training_args")
-    made.TrainingArguments = Arguments
-    made.is_sagemaker_mp_enabled = lambda: requested is None
+    training_args: Any = ModuleType("transformers.training_args")
+    training_args.TrainingArguments = Arguments
+    training_args.is_sagemaker_mp_enabled = lambda: requested is None
     if requested is not None:
-        made.is_sagemaker_mp_enabled.original = lambda: requested
-    return made
+        training_args.is_sagemaker_mp_enabled.original = lambda: requested
+    return training_args
 
 
 @pytest.mark.parametrize(("requested", "rank", "times"), [(True, "0", 1), (True, "1", 0), (False, "0", 0)])
 def test_rank_0_logs_once_that_partitions_are_not_used(
     requested: bool, rank: str, times: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = module(requested=requested)
-    partitioned_trainer.after_training_arguments(made, {"RANK": rank})
+    training_args = module(requested=requested)
+    partitioned_trainer.after_training_arguments(training_args, {"RANK": rank})
     for _ in range(2):
-        made.TrainingArguments().__post_init__()
+        training_args.TrainingArguments().__post_init__()
     assert capsys.readouterr().out.count(partitioned_trainer.NOT_USED) == times
 
 
 @pytest.mark.parametrize(("gpus", "device"), [(False, "cpu"), (True, "cuda:1")])
 def test_smp_device_is_cpu_without_gpu(gpus: bool, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus)
-    made = module()
-    partitioned_trainer.after_training_arguments(made, {})
-    assert str(made.TrainingArguments()._setup_devices) == device
+    training_args = module()
+    partitioned_trainer.after_training_arguments(training_args, {})
+    assert str(training_args.TrainingArguments()._setup_devices) == device
 
 
 @pytest.mark.parametrize(("version", "optimizer"), [("5.23.0", "made"), ("4.26.0", None)])
@@ -84,9 +84,9 @@ def test_scheduler_of_transformers_5_gets_optimizer(
             return optimizer
 
     monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(__version__=version))  # type: ignore[arg-type]
-    made: Any = ModuleType("transformers.trainer")
-    made.Trainer, made.is_sagemaker_mp_enabled = Trainer, lambda: True
-    partitioned_trainer.after_trainer(made)
+    trainer_module: Any = ModuleType("transformers.trainer")
+    trainer_module.Trainer, trainer_module.is_sagemaker_mp_enabled = Trainer, lambda: True
+    partitioned_trainer.after_trainer(trainer_module)
     assert Trainer().create_scheduler(3) == optimizer
     assert Trainer().create_scheduler(3, "given") == "given"
 
@@ -100,14 +100,14 @@ def test_accelerator_uses_replicas_and_norm_of_all_partitions(monkeypatch: pytes
         def create_accelerator_and_postprocess(self) -> None: ...
 
     calls: list[Any] = []
-    model = SimpleNamespace(clip_grad_norm_=lambda *given: calls.append(given) or torch.tensor(7.0))
+    model = SimpleNamespace(clip_grad_norm_=lambda *arguments: calls.append(arguments) or torch.tensor(7.0))
     smp: Any = SimpleNamespace(dp_size=lambda: 2, dp_rank=lambda: 1, state=SimpleNamespace(model=model))
     monkeypatch.setitem(sys.modules, "smdistributed.modelparallel.torch", smp)
     monkeypatch.setattr("accelerate.state.PartialState", SimpleNamespace)
     monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(__version__="5.23.0"))  # type: ignore[arg-type]
-    made: Any = ModuleType("transformers.trainer")
-    made.Trainer, made.is_sagemaker_mp_enabled = Trainer, lambda: True
-    partitioned_trainer.after_trainer(made)
+    trainer_module: Any = ModuleType("transformers.trainer")
+    trainer_module.Trainer, trainer_module.is_sagemaker_mp_enabled = Trainer, lambda: True
+    partitioned_trainer.after_trainer(trainer_module)
     trainer: Any = Trainer()
     trainer.create_accelerator_and_postprocess()
     assert (trainer.accelerator.state.num_processes, trainer.accelerator.state.process_index) == (2, 1)
@@ -117,12 +117,12 @@ def test_accelerator_uses_replicas_and_norm_of_all_partitions(monkeypatch: pytes
 
 @pytest.mark.parametrize("gpus", [False, True])
 def test_ddp_of_transformers_4_gets_no_device_on_cpu(gpus: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Any] = []
+    ddp_options: list[Any] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus)
 
     class TorchDDP:
         def __init__(self, module: Any, **options: Any) -> None:
-            seen.append(options)
+            ddp_options.append(options)
 
     original_init = TorchDDP.__init__
     monkeypatch.setattr(torch.nn.parallel, "DistributedDataParallel", TorchDDP)
@@ -133,9 +133,9 @@ def test_ddp_of_transformers_4_gets_no_device_on_cpu(gpus: bool, monkeypatch: py
             assert not isinstance(model, torch.nn.parallel.DistributedDataParallel)
             torch.nn.parallel.DistributedDataParallel(model, device_ids=[1])  # type: ignore[arg-type]
 
-    made: Any = ModuleType("transformers.trainer")
-    made.Trainer, made.TrainingArguments = Trainer, SimpleNamespace(no_cuda=False)
-    cpu_trainer.after_trainer(made)
+    trainer_module: Any = ModuleType("transformers.trainer")
+    trainer_module.Trainer, trainer_module.TrainingArguments = Trainer, SimpleNamespace(no_cuda=False)
+    cpu_trainer.after_trainer(trainer_module)
     Trainer()._wrap_model(None)
-    assert seen == ([{"device_ids": [1]}] if gpus else [{"device_ids": None, "output_device": None}])
+    assert ddp_options == ([{"device_ids": [1]}] if gpus else [{"device_ids": None, "output_device": None}])
     assert TorchDDP.__init__ is original_init, "the patch must be removed afterwards"

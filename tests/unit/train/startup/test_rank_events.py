@@ -57,16 +57,16 @@ APART = "each of the 4 ranks trained its own model, because accelerate did not j
     ],
 )
 def test_alone_sentence(ranks: list[list[str]], sentence: str) -> None:
-    said = alone_sentence(ranks, 4)
-    assert said.startswith(sentence)
-    assert bool(said) == bool(sentence)
+    warning = alone_sentence(ranks, 4)
+    assert warning.startswith(sentence)
+    assert bool(warning) == bool(sentence)
 
 
 def test_alone_sentence_for_torchrun_under_mpirun() -> None:
     joined = ["started by torchrun on this host alone", "process group requested", "process group of 2"]
-    said = alone_sentence([joined, joined], 2)
-    assert said.startswith("2 trainings ran: mpirun started the program 2 times")
-    assert "BERTH_DISTRIBUTION" in said
+    sentence = alone_sentence([joined, joined], 2)
+    assert sentence.startswith("2 trainings ran: mpirun started the program 2 times")
+    assert "BERTH_DISTRIBUTION" in sentence
 
 
 def test_alone_sentence_is_empty_for_one_rank() -> None:
@@ -74,7 +74,7 @@ def test_alone_sentence_is_empty_for_one_rank() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "hosts", "said"),
+    ("gpus", "hosts", "sentence_start"),
     [
         (0, 1, ""),
         (1, 1, ""),
@@ -83,8 +83,8 @@ def test_alone_sentence_is_empty_for_one_rank() -> None:
         (8, 2, "2 hosts may each train their own model and 7 of 8 GPUs may stay idle"),
     ],
 )
-def test_script_sentence(gpus: int, hosts: int, said: str) -> None:
-    assert script_sentence(gpus, hosts).partition(",")[0] == said
+def test_script_sentence(gpus: int, hosts: int, sentence_start: str) -> None:
+    assert script_sentence(gpus, hosts).partition(",")[0] == sentence_start
 
 
 def test_largest_group() -> None:

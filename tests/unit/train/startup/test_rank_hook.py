@@ -70,13 +70,13 @@ for step in range(2):
 LINEAR = "torch.nn.Linear(4, 2)"
 SGD = "torch.optim.SGD(model.parameters(), 0.1)"
 ZERO = "ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1)"
-MADE = "open('events', 'w').close()"
+CREATE_EVENTS = "open('events', 'w').close()"
 CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-P', '-c', {START!r}], check=True)"
 ALONE = "berth: 2 ranks ran, but no process group of 2 was formed"
 
 
 def test_program_without_torch_has_no_events(tmp_path: Path) -> None:
-    assert run_ranks(MADE, tmp_path, BERTH_RANK_EVENTS="events") == ["", ""]
+    assert run_ranks(CREATE_EVENTS, tmp_path, BERTH_RANK_EVENTS="events") == ["", ""]
     assert events(tmp_path) == [[], []]
 
 
@@ -94,14 +94,14 @@ def test_failed_program_is_not_warned_under_sdk3(tmp_path: Path) -> None:
 
 SCRIPT = "from berth.train.startup import rank_hook; import os; [rank_hook.watch_script(os.environ, 8) for _ in '12']"
 IDLE, APART = "berth: 7 of 8 GPUs may stay idle", "berth: 2 hosts may each train their own model"
-NOTED = "open(os.environ['BERTH_RANK_EVENTS'], 'a').write('process group of 8')"
+NOTE_GROUP = "open(os.environ['BERTH_RANK_EVENTS'], 'a').write('process group of 8')"
 
 
 @pytest.mark.parametrize(
     ("script", "hosts", "lines"),
     [
         (SCRIPT, '["algo-1"]', [IDLE, "ran", IDLE]),
-        (f"{SCRIPT}; {NOTED}", '["algo-1"]', [IDLE, "ran"]),
+        (f"{SCRIPT}; {NOTE_GROUP}", '["algo-1"]', [IDLE, "ran"]),
         (SCRIPT.replace(" 8", " 1"), '["algo-1"]', ["ran"]),
         (SCRIPT.replace(" 8", " 0"), '["algo-1", "algo-2"]', [APART, "ran", APART]),
     ],
@@ -110,9 +110,9 @@ NOTED = "open(os.environ['BERTH_RANK_EVENTS'], 'a').write('process group of 8')"
 def test_script_under_sdk3_warns_at_start_and_end(script: str, hosts: str, lines: list[str], tmp_path: Path) -> None:
     environment = {**os.environ, "SM_HOSTS": hosts, "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-P", "-c", f"{script}; print('ran')"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert [line.partition(",")[0] for line in done.stdout.splitlines()] == lines
-    assert done.stderr == ""
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert [line.partition(",")[0] for line in result.stdout.splitlines()] == lines
+    assert result.stderr == ""
     assert not list(tmp_path.iterdir())
 
 
@@ -122,17 +122,22 @@ def test_ranks_of_other_launchers_are_not_warned(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_accelerate_without_and_with_process_group_is_noted(tmp_path: Path) -> None:
-    """Both Accelerators join a group of two ranks. Normally the start hook sets ACCELERATE_USE_CPU."""
-    run_ranks(MADE + ACCELERATED, tmp_path, ACCELERATE_USE_CPU="false", BERTH_RANK_EVENTS="events")
-    seen = ["process group requested", "process group of 2", "accelerate apart", "accelerate together"]
-    assert events(tmp_path) == [seen, seen]
+    """The first Accelerator forms a group of two ranks but does not use it, the second one does.
+
+    Normally the start hook sets ACCELERATE_USE_CPU to true, and the first one uses the group as well.
+    """
+    run_ranks(CREATE_EVENTS + ACCELERATED, tmp_path, ACCELERATE_USE_CPU="false", BERTH_RANK_EVENTS="events")
+    expected = ["process group requested", "process group of 2", "accelerate apart", "accelerate together"]
+    assert events(tmp_path) == [expected, expected]
 
 
 @pytest.mark.slow
 def test_ignored_fsdp_on_cpu_is_noted(tmp_path: Path) -> None:
-    assert run_ranks(MADE + SHARDED, tmp_path, BERTH_RANK_EVENTS="events") == ["DistributedType.MULTI_CPU\n"] * 2
-    seen = ["process group requested", "process group of 2", "accelerate without fsdp"]
-    assert events(tmp_path) == [seen, seen]
+    assert (
+        run_ranks(CREATE_EVENTS + SHARDED, tmp_path, BERTH_RANK_EVENTS="events") == ["DistributedType.MULTI_CPU\n"] * 2
+    )
+    expected = ["process group requested", "process group of 2", "accelerate without fsdp"]
+    assert events(tmp_path) == [expected, expected]
 
 
 @pytest.mark.slow
@@ -150,7 +155,7 @@ def test_first_step_notes_exchange_and_weights(
     model: str, optimizer: str, exchanged: int, weights: str, tmp_path: Path
 ) -> None:
     """Exchanges after the first step, such as of a metric, are not noted."""
-    run_ranks(MADE + STEP.format(model=model, optimizer=optimizer), tmp_path, BERTH_RANK_EVENTS="events")
+    run_ranks(CREATE_EVENTS + STEP.format(model=model, optimizer=optimizer), tmp_path, BERTH_RANK_EVENTS="events")
     seen = events(tmp_path)
     assert [each[:2] for each in seen] == [["process group requested", "process group of 2"]] * 2
     assert [each.count("exchanged before the first step") for each in seen] == [exchanged] * 2

@@ -127,9 +127,9 @@ def test_job_uses_interface_of_resourceconfig(namespaces: tuple[str, str], tmp_p
 
 
 def test_ssh_of_mpirun_binds_address_known_to_worker() -> None:
-    met = SimpleNamespace(address=WORKER["eth1"], own_address=LEADER["eth1"])
+    connection = SimpleNamespace(address=WORKER["eth1"], own_address=LEADER["eth1"])
     leader = SimpleNamespace(
-        introductions={"algo-2": Introduction("algo-2", 1, "key", 2222)}, connections={"algo-2": met}
+        introductions={"algo-2": Introduction("algo-2", 1, "key", 2222)}, connections={"algo-2": connection}
     )
     config = ssh.client_config(Path("/k"), leader)  # type: ignore[arg-type]
     for line in (f"HostName {WORKER['eth1']}", f"BindAddress {LEADER['eth1']}", "Port 2222"):

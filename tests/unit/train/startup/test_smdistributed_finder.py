@@ -15,9 +15,8 @@ OURS = pins.ROOT / "smdistributed" / "src" / "smdistributed"
 
 def python(code: str, path: Path | None = None, chosen: str = "") -> subprocess.CompletedProcess[str]:
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(path or ""), "BERTH_SMDISTRIBUTED": chosen}
-    # Not in the checkout, because Python would import its folder smdistributed.
     command = [sys.executable, "-P", "-c", START + code]
-    return subprocess.run(command, env=environ, cwd="/", capture_output=True, text=True)
+    return subprocess.run(command, env=environ, capture_output=True, text=True)
 
 
 @pytest.fixture
@@ -30,18 +29,18 @@ def wheel(tmp_path: Path) -> Path:
 
 
 def test_ours_is_found_without_wheel() -> None:
-    done = python(
+    result = python(
         "import smdistributed; print(smdistributed.OPEN, smdistributed.__path__[0], smdistributed.__version__)"
     )
-    found, where, version = done.stdout.split()
-    assert (found, Path(where).resolve()) == ("True", OURS)
+    is_open, folder, version = result.stdout.split()
+    assert (is_open, Path(folder).resolve()) == ("True", OURS)
     assert version.endswith("+berth"), "the version must not look like AWS's"
 
 
 def test_wheel_of_aws_takes_precedence_and_ours_completes_it(wheel: Path) -> None:
     code = "import smdistributed.dataparallel as d, smdistributed.modelparallel as m; print(d.WHOSE, m.__version__)"
     assert python(code, wheel).stdout == "AWS 1.15.0+berth\n"
-    code = "from smdistributed.ranks import launch_variables as found; print(found({})['WORLD_SIZE'])"
+    code = "from smdistributed.ranks import launch_variables; print(launch_variables({})['WORLD_SIZE'])"
     assert python(code, wheel).stdout == "1\n", "both halves need smdistributed.ranks"
 
 
@@ -50,23 +49,23 @@ def test_open_puts_ours_first(wheel: Path) -> None:
 
 
 def test_aws_disables_ours(wheel: Path) -> None:
-    done = python("print(importlib.util.find_spec('smdistributed')); import smdistributed", chosen="aws")
-    assert done.stdout == "None\n", "find_spec must not raise"
-    assert done.stderr.splitlines()[-1] == (
+    result = python("print(importlib.util.find_spec('smdistributed')); import smdistributed", chosen="aws")
+    assert result.stdout == "None\n", "find_spec must not raise"
+    assert result.stderr.splitlines()[-1] == (
         "ModuleNotFoundError: No module named 'smdistributed': AWS's wheel is not in this image, and "
         "BERTH_SMDISTRIBUTED is aws, which disables berth's open implementation; unset BERTH_SMDISTRIBUTED, or set "
         "it to open."
     )
     code = "import smdistributed.dataparallel as d; print(d.WHOSE); import smdistributed.modelparallel"
-    done = python(code, wheel, "aws")
-    assert done.stdout == "AWS\n"
-    assert "No module named 'smdistributed.modelparallel'" in done.stderr
+    result = python(code, wheel, "aws")
+    assert result.stdout == "AWS\n"
+    assert "No module named 'smdistributed.modelparallel'" in result.stderr
 
 
 @pytest.mark.parametrize("installed", [False, True])
 def test_off_disables_both(installed: bool, wheel: Path) -> None:
-    done = python("import smdistributed", wheel if installed else None, "off")
-    assert done.stderr.splitlines()[-1] == (
+    result = python("import smdistributed", wheel if installed else None, "off")
+    assert result.stderr.splitlines()[-1] == (
         "ModuleNotFoundError: No module named 'smdistributed': BERTH_SMDISTRIBUTED is off, which disables AWS's "
         "wheel and berth's open implementation; unset BERTH_SMDISTRIBUTED, or set it to open."
     )

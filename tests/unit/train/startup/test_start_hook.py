@@ -48,9 +48,9 @@ def test_rank_variables(environ: dict[str, str], gpus: int, added: dict[str, str
 def test_software_variables_of_every_profile(tmp_path: Path) -> None:
     path = tmp_path / "software.json"
     assert start_hook.software_variables(str(path)) == {}, "no file outside an image"
-    for name, row in pins_file.load().profiles.items():
-        path.write_text(layer_files(row)[SOFTWARE])
-        assert start_hook.software_variables(str(path)) == row.software.environment, name
+    for name, profile in pins_file.load().profiles.items():
+        path.write_text(layer_files(profile)[SOFTWARE])
+        assert start_hook.software_variables(str(path)) == profile.software.environment, name
 
 
 def test_software_variables_import_json_only_if_needed(tmp_path: Path) -> None:
@@ -147,14 +147,14 @@ def test_gpus_are_ignored_by_cpu_build_of_torch(
 def test_only_single_script_of_sdk3_is_watched(
     environ: dict[str, str], caller: str, watched: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[int] = []
+    watched_gpus: list[int] = []
     monkeypatch.setattr(driver, "torch_cuda", lambda: "13.0")
     monkeypatch.setattr(driver, "count_gpus", lambda root, environ: 8)
     monkeypatch.setattr(sdk3_driver, "called_by_driver", lambda name: name == caller)
     monkeypatch.setattr(rank_hook, "watch", lambda environ, size: None)
-    monkeypatch.setattr(rank_hook, "watch_script", lambda environ, gpus: seen.append(gpus))
+    monkeypatch.setattr(rank_hook, "watch_script", lambda environ, gpus: watched_gpus.append(gpus))
     start_hook.start(dict(environ))
-    assert seen == ([8] if watched else [])
+    assert watched_gpus == ([8] if watched else [])
 
 
 def python(code: str, site: Path, *, environ: Mapping[str, str] = {}) -> subprocess.CompletedProcess[str]:
@@ -176,13 +176,13 @@ def test_pth_file_runs_start_hook(site: Path) -> None:
     code = "import os; print(os.environ.get('ACCELERATE_USE_CPU'))"
     assert python(code, site).stdout == "None\n"
     assert python(code, site, environ=TORCHRUN).stdout == "true\n"
-    done = python(code, site, environ=TORCHRUN | {"OMPI_COMM_WORLD_RANK": "x", "WORLD_SIZE": "2"})
-    assert (done.stdout, done.stderr) == ("true\n", "")
+    result = python(code, site, environ=TORCHRUN | {"OMPI_COMM_WORLD_RANK": "x", "WORLD_SIZE": "2"})
+    assert (result.stdout, result.stderr) == ("true\n", "")
 
 
 def test_start_hook_imports_few_modules(site: Path) -> None:
-    done = python("print(*sorted(set(sys.modules) - seen))", site)
-    assert done.stdout.split() == [
+    result = python("print(*sorted(set(sys.modules) - seen))", site)
+    assert result.stdout.split() == [
         "berth",
         "berth.train",
         "berth.train.startup",
@@ -195,5 +195,5 @@ def test_start_hook_imports_few_modules(site: Path) -> None:
 def test_own_package_named_berth_is_no_error(site: Path, tmp_path: Path) -> None:
     (tmp_path / "berth").mkdir()
     (tmp_path / "berth/__init__.py").write_text("")
-    done = python("print('on')", site, environ=TORCHRUN | {"PYTHONPATH": str(tmp_path)})
-    assert (done.stdout, done.stderr) == ("on\n", "")
+    result = python("print('on')", site, environ=TORCHRUN | {"PYTHONPATH": str(tmp_path)})
+    assert (result.stdout, result.stderr) == ("on\n", "")

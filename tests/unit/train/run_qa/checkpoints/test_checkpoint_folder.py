@@ -223,7 +223,7 @@ def test_overwrite_output_dir_starts_over_only_once_per_job(job: str, taken: int
 def test_chosen_checkpoint_is_whole_on_every_host(
     elsewhere: tuple[int, ...], fault: str, taken: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This host has three checkpoints. The other host's answers are faked: its first checkpoint has the `fault`."""
+    """This host has three checkpoints. The other host's answers are faked: its newest checkpoint has the `fault`."""
     saved = [save(tmp_path, 20 * (number + 1), number + 1) for number in range(3)]
     names = [saved[number].name for number in elsewhere]
     faults = iter([fault])
@@ -261,8 +261,8 @@ def test_chosen_checkpoint_is_whole_on_every_host(
 )
 def test_prune_keeps_the_newest_and_the_best(limit: int | None, best: str | None, removed: str) -> None:
     checkpoints = [Path(name) for name in "abcd"]
-    found = checkpoint_folder.to_prune(checkpoints, limit, Path(best) if best else None)
-    assert found == [Path(name) for name in removed]
+    to_delete = checkpoint_folder.to_prune(checkpoints, limit, Path(best) if best else None)
+    assert to_delete == [Path(name) for name in removed]
     assert checkpoint_folder.to_prune([], limit, None) == []
 
 

@@ -24,9 +24,9 @@ BY_STEPS = {
 NO_DROPOUT = {"hidden_dropout_prob": "0", "attention_probs_dropout_prob": "0", "adam_epsilon": "0.001"}
 
 
-def jobs(new_job: Any, folder: Path, model: Path, ranks: int, given: dict[str, str]) -> list[Any]:
+def jobs(new_job: Any, folder: Path, model: Path, ranks: int, hyperparameters: dict[str, str]) -> list[Any]:
     """One job per rank. Unlike ranks of one host, each has its own folder."""
-    return [new_job(folder / f"rank{rank}", model, given) for rank in range(ranks)]
+    return [new_job(folder / f"rank{rank}", model, hyperparameters) for rank in range(ranks)]
 
 
 def run(host: Any, started: list[Any], checkpoint: Path | None = None) -> str:
@@ -48,8 +48,8 @@ def losses(job: Any) -> list[Any]:
 def test_resume_is_exact_to_the_bit(
     ranks: int, steps_of_epoch: int, tmp_path: Path, tiny_model: Path, host: Any, new_job: Any
 ) -> None:
-    """Resumes in the middle and at the end of an epoch, with dropout. On 1 and 3 ranks the last step of an epoch has
-    one micro-batch, the others two.
+    """Resumes in the middle and at the end of an epoch, with dropout. The last step of an epoch has one micro-batch,
+    each other step has two.
 
     With three ranks the sum of gradients depends on DDP's order of buckets; with two ranks it does not.
     """
@@ -83,10 +83,10 @@ def test_resume_is_exact_to_the_bit(
 def test_resume_with_another_number_of_ranks(
     before: int, after: int, line: str, tmp_path: Path, tiny_model: Path, host: Any, new_job: Any
 ) -> None:
-    given = BY_STEPS | NO_DROPOUT
-    uninterrupted = jobs(new_job, tmp_path / "uninterrupted", tiny_model, before, given)
+    hyperparameters = BY_STEPS | NO_DROPOUT
+    uninterrupted = jobs(new_job, tmp_path / "uninterrupted", tiny_model, before, hyperparameters)
     run(host, uninterrupted)
-    other = jobs(new_job, tmp_path / "other", tiny_model, after, given)
+    other = jobs(new_job, tmp_path / "other", tiny_model, after, hyperparameters)
     log = run(host, other, uninterrupted[0].checkpoints()[1])
     assert f"a step keeps the checkpoint's {line}" in log
     assert f"the checkpoint is from {before} rank" in log
@@ -119,9 +119,9 @@ def test_training_continues_without_a_checkpoint_that_cannot_be_written(
     problem: str, cause: str, tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, mounted: Any
 ) -> None:
     """The disk is too small for the optimizer or the tokenizer, or the folder can't be written to."""
-    given = BY_STEPS | {"save_steps": "5"}
+    hyperparameters = BY_STEPS | {"save_steps": "5"}
     folder = "/proc/sys" if problem == "no-folder" else str(tmp_path / "rank0/checkpoints")
-    pair = jobs(new_job, tmp_path, tiny_model, 2, given | {"output_dir": folder})
+    pair = jobs(new_job, tmp_path, tiny_model, 2, hyperparameters | {"output_dir": folder})
     if problem == "read-only":
         mounted(Path(folder), "ro")
     if problem == "tokenizer":

@@ -30,20 +30,20 @@ GIVEN = {
     "export_openvino": "false",
 }
 CHANGED = {"learning_rate": "0.0007", "warmup_steps": "5", "max_steps": "9", "weight_decay": "0.1", "adam_beta2": "0.9"}
-AT = 3
+CHANGE_STEP = 3
 
-# The reference: one training with the rates and options of GIVEN up to step AT, and those of CHANGED afterwards.
+# The reference: one training with the rates and options of GIVEN up to CHANGE_STEP, and those of CHANGED afterwards.
 FORCED = f"""
 import transformers.trainer
 class Forced(transformers.TrainerCallback):
     def on_step_begin(self, args, state, control, optimizer=None, **others):
-        done = state.global_step
-        rate, warmup, last = (0.001, 2, 6) if done < {AT} else (0.0007, 5, 9)
-        factor = done / warmup if done < warmup else (last - done) / (last - warmup)
+        step = state.global_step
+        rate, warmup, last = (0.001, 2, 6) if step < {CHANGE_STEP} else (0.0007, 5, 9)
+        factor = step / warmup if step < warmup else (last - step) / (last - warmup)
         for group, decays in zip(optimizer.param_groups, (True, False)):
             group["lr"] = rate * factor
-            group["weight_decay"] = 0.1 if decays and done >= {AT} else 0.0
-            group["betas"] = (0.9, 0.999 if done < {AT} else 0.9)
+            group["weight_decay"] = 0.1 if decays and step >= {CHANGE_STEP} else 0.0
+            group["betas"] = (0.9, 0.999 if step < {CHANGE_STEP} else 0.9)
 transformers.trainer.DEFAULT_CALLBACKS.append(Forced)
 """
 
@@ -149,11 +149,11 @@ def arguments(tmp_path: Path, **given: Any) -> TrainingArguments:
 
 
 def test_recorded_recipe_survives_json(tmp_path: Path) -> None:
-    given = {"lr_scheduler_type": "cosine_with_restarts", "lr_scheduler_kwargs": {"num_cycles": 2}, "max_steps": 40}
-    found = recipe_changes.recipe(arguments(tmp_path, warmup_steps=0.1, **given), BertConfig(), 40)
-    assert recipe_changes.changes(json.loads(json.dumps(found)), found) == []
-    wanted = given | {"warmup_steps": 4, "num_train_epochs": None, "hidden_dropout_prob": 0.1, "weight_decay": 0.0}
-    assert {name: found[name] for name in wanted} == wanted
+    settings = {"lr_scheduler_type": "cosine_with_restarts", "lr_scheduler_kwargs": {"num_cycles": 2}, "max_steps": 40}
+    recipe = recipe_changes.recipe(arguments(tmp_path, warmup_steps=0.1, **settings), BertConfig(), 40)
+    assert recipe_changes.changes(json.loads(json.dumps(recipe)), recipe) == []
+    wanted = settings | {"warmup_steps": 4, "num_train_epochs": None, "hidden_dropout_prob": 0.1, "weight_decay": 0.0}
+    assert {name: recipe[name] for name in wanted} == wanted
 
 
 def test_fused_optimizer_resumes_from_unfused_and_logs_it(tmp_path: Path) -> None:
@@ -216,7 +216,9 @@ def test_restored_schedule_equals_one_from_the_first_step(kind: str) -> None:
 
 
 def test_plateau_schedule_keeps_its_state_unless_its_settings_change() -> None:
-    """It keeps its measurements if only the length changed. Nothing is kept from or for a schedule of steps."""
+    """It keeps its measurements if only the length changed. It takes no state from a schedule that counts steps, and
+    gives it none.
+    """
     restore = recipe_changes.restore_schedule
     _, scheduler = optimizer_and_scheduler("reduce_lr_on_plateau", 0.1, 9)
     assert isinstance(scheduler, ReduceLROnPlateau)
@@ -231,8 +233,8 @@ def test_plateau_schedule_keeps_its_state_unless_its_settings_change() -> None:
         optimizer, scheduler = optimizer_and_scheduler("reduce_lr_on_plateau", 0.02, 9)
         restore(scheduler, optimizer, written, 4, [0.03, 0.03], changed)
         assert (scheduler.best, optimizer.param_groups[0]["lr"]) == (best, rate)
-    made = {"learning_rate": 0.02, "lr_scheduler_type": "reduce_lr_on_plateau", "max_steps": 6}
-    assert recipe_changes.lines(made | {"learning_rate": 0.1}, made, 6) == [
+    recipe = {"learning_rate": 0.02, "lr_scheduler_type": "reduce_lr_on_plateau", "max_steps": 6}
+    assert recipe_changes.lines(recipe | {"learning_rate": 0.1}, recipe, 6) == [
         "learning_rate: 0.1 → 0.02 from step 7 on",
         "the schedule follows the evaluations, and starts again from this job's learning_rate",
     ]

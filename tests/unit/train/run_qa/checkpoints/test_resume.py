@@ -42,10 +42,10 @@ def test_best_model_and_resume(
 def test_nothing_left_to_train_is_a_warning(
     shorter: dict[str, str], tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
-    given = few_steps | NO_GRAPH | {"max_steps": "-1", "num_train_epochs": "2"}
-    given |= {"save_strategy": "steps", "save_steps": "20"}
-    first = new_job(tmp_path / "first", tiny_model, given | {"lr_scheduler_type": "constant"})
-    second = new_job(tmp_path / "second", tiny_model, given | {"lr_scheduler_type": "constant"} | shorter)
+    hyperparameters = few_steps | NO_GRAPH | {"max_steps": "-1", "num_train_epochs": "2"}
+    hyperparameters |= {"save_strategy": "steps", "save_steps": "20"}
+    first = new_job(tmp_path / "first", tiny_model, hyperparameters | {"lr_scheduler_type": "constant"})
+    second = new_job(tmp_path / "second", tiny_model, hyperparameters | {"lr_scheduler_type": "constant"} | shorter)
     (end,) = host.run(first)
     assert "train_loss = " in end.out
     folder = next(path for path in first.checkpoints() if path.name.startswith("checkpoint-20-"))
@@ -106,12 +106,14 @@ def test_resumed_job_saves_and_logs_at_its_own_intervals(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
     """Trainer itself would keep the intervals of the job that wrote the checkpoint."""
-    given = few_steps | NO_GRAPH | {"do_eval": "false", "save_strategy": "steps", "save_steps": "3", "max_steps": "6"}
-    first = new_job(tmp_path / "first", tiny_model, given)
+    hyperparameters = (
+        few_steps | NO_GRAPH | {"do_eval": "false", "save_strategy": "steps", "save_steps": "3", "max_steps": "6"}
+    )
+    first = new_job(tmp_path / "first", tiny_model, hyperparameters)
     (end,) = host.run(first)
     assert end.code == 0, end.err
     second = new_job(
-        tmp_path / "second", tiny_model, given | {"save_steps": "2", "logging_steps": "4", "max_steps": "9"}
+        tmp_path / "second", tiny_model, hyperparameters | {"save_steps": "2", "logging_steps": "4", "max_steps": "9"}
     )
     second.resume_from(first.checkpoints()[0])
     (end,) = host.run(second)
@@ -135,9 +137,11 @@ Evaluator._measure = falling
 def test_missing_best_checkpoint_is_replaced_by_the_best_later_one(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
-    given = few_steps | NO_GRAPH | {"load_best_model_at_end": "true", "eval_strategy": "steps", "eval_steps": "1"}
+    hyperparameters = (
+        few_steps | NO_GRAPH | {"load_best_model_at_end": "true", "eval_strategy": "steps", "eval_steps": "1"}
+    )
     first, second = (
-        new_job(tmp_path / name, tiny_model, given | {"max_steps": steps})
+        new_job(tmp_path / name, tiny_model, hyperparameters | {"max_steps": steps})
         for name, steps in (("first", "2"), ("second", "4"))
     )
     for job in (first, second):

@@ -17,13 +17,13 @@ CONTEXT = "Oslo is in Norway."
 
 def rows(count: int, **changes: dict[str, Any]) -> str:
     """JSON lines of `count` questions; `_3={…}` changes the third."""
-    made = [
+    samples = [
         {"id": f"q{n}", "question": "Which?", "context": CONTEXT, "answers": {"text": ["Oslo"], "answer_start": [0]}}
         for n in range(1, count + 1)
     ]
     for name, change in changes.items():
-        made[int(name[1:]) - 1] |= change
-    return "".join(json.dumps(row) + "\n" for row in made)
+        samples[int(name[1:]) - 1] |= change
+    return "".join(json.dumps(row) + "\n" for row in samples)
 
 
 MOVED = {"answers": {"text": ["Oslo"], "answer_start": [1]}}
@@ -85,8 +85,8 @@ def test_validation_file_among_training_files_is_refused(tmp_path: Path) -> None
     job = channel(tmp_path, train_1=rows(3), dev_1=rows(2))
     with pytest.raises(DataError, match=r"dev_1\.jsonl in .*train, by its name validation data"):
         find("train", Recipe(), *job)
-    named = find("train", Recipe(train_file="train_1.jsonl"), *job)
-    assert load(named, Recipe(), None, lambda _: None).count == 3
+    train_source = find("train", Recipe(train_file="train_1.jsonl"), *job)
+    assert load(train_source, Recipe(), None, lambda _: None).count == 3
 
 
 def test_training_on_validation_files_only_is_a_warning(tmp_path: Path) -> None:
@@ -109,11 +109,11 @@ def test_log_lists_files_that_were_read_and_not_read(tmp_path: Path) -> None:
 
 
 def test_hub_rows_are_checked_like_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = [
+    rows_of_hub = [
         {"id": 1.0, "question": "Which?", "context": CONTEXT, "answers": {"text": ["Oslo"], "answer_start": [0]}},
         {"question": "Why?", "context": CONTEXT, "answers": {"text": [""], "answer_start": [0]}},
     ]
-    monkeypatch.setattr(questions, "_from_hub", lambda source, recipe: made)
+    monkeypatch.setattr(questions, "_from_hub", lambda source, recipe: rows_of_hub)
     source = DataSource("train", "train data: squad of the hub", dataset="squad")
     read = load(source, Recipe(version_2_with_negative=True), None, lambda _: None)
     assert [(each.id, len(each.answers)) for each in read.examples] == [("1", 1), ("squad, row 2", 0)]

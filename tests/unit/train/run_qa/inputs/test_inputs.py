@@ -69,11 +69,17 @@ REFUSED: dict[str, tuple[Prepare, dict[str, str], str]] = {
 }
 
 
-@pytest.mark.parametrize(("prepare", "given", "sentence"), REFUSED.values(), ids=list(REFUSED))
+@pytest.mark.parametrize(("prepare", "hyperparameters", "sentence"), REFUSED.values(), ids=list(REFUSED))
 def test_unusable_input_is_refused_and_nothing_is_written(
-    prepare: Prepare, given: dict[str, str], sentence: str, tmp_path: Path, tiny_model: Path, host: Any, new_job: Any
+    prepare: Prepare,
+    hyperparameters: dict[str, str],
+    sentence: str,
+    tmp_path: Path,
+    tiny_model: Path,
+    host: Any,
+    new_job: Any,
 ) -> None:
-    settings = {"max_seq_length": "48", "doc_stride": "8", "max_steps": "1"} | given
+    settings = {"max_seq_length": "48", "doc_stride": "8", "max_steps": "1"} | hyperparameters
     job = new_job(tmp_path / "job", tiny_model, settings)
     (job.base / "model").mkdir()
     (job.base / "model/of-an-earlier-job").write_text("kept")
@@ -121,16 +127,16 @@ def test_fastfile_channels_are_read_once_without_mapping(
     (channels / "train/b.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[10:]))
     (channels / "train/part.json").unlink()
     log = tmp_path / "opened"
-    refused = "import mmap, sys; file = open(sys.argv[1]); mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)"
+    map_file = "import mmap, sys; file = open(sys.argv[1]); mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)"
     environment = {"LD_PRELOAD": str(fastfile), "FASTFILE_FOLDER": str(channels), "FASTFILE_LOG": str(log)}
     environment |= clean_environment | {"SAGEMAKER_BASE_DIR": str(job.base)}
-    probe = [sys.executable, "-c", refused, str(channels / "model/model.safetensors")]
+    probe = [sys.executable, "-c", map_file, str(channels / "model/model.safetensors")]
     assert "OSError: [Errno 19]" in subprocess.run(probe, env=environment, capture_output=True, text=True).stderr
     log.unlink()
     command = [sys.executable, "-m", "berth.train.run_qa"]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert ended.returncode == 0, ended.stderr
-    assert "train data: 20 of 20 questions" in ended.stdout
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    assert "train data: 20 of 20 questions" in result.stdout
     opened = log.read_text().splitlines()
     assert len(opened) == len(set(opened)) + opened.count(str(channels / "model/model.safetensors")) - 1
     read = ("train/a.parquet", "train/b.jsonl", "validation/part.json")
@@ -182,11 +188,11 @@ def test_paths_need_no_hub(names: list[Any]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("given", "address"),
+    ("hyperparameters", "address"),
     [({"model_name_or_path": "bert-base-uncased"}, "silent_hub"), ({"dataset_name": "squad"}, "refusing_hub")],
 )
 def test_unreachable_hub_is_reported_within_seconds(
-    given: dict[str, str],
+    hyperparameters: dict[str, str],
     address: str,
     request: pytest.FixtureRequest,
     tmp_path: Path,
@@ -196,8 +202,8 @@ def test_unreachable_hub_is_reported_within_seconds(
 ) -> None:
     """huggingface_hub itself retries for half a minute if connections are refused, and longer without an answer."""
     endpoint = request.getfixturevalue(address)
-    new_job(tmp_path, tiny_model, given | {"doc_stride": "8", "cache_dir": str(tmp_path / "cache")})
-    for channel in ("model",) if "model_name_or_path" in given else ("train", "validation"):
+    new_job(tmp_path, tiny_model, hyperparameters | {"doc_stride": "8", "cache_dir": str(tmp_path / "cache")})
+    for channel in ("model",) if "model_name_or_path" in hyperparameters else ("train", "validation"):
         shutil.rmtree(tmp_path / "input/data" / channel)
     environment = {name: value for name, value in clean_environment.items() if not name.lower().endswith("_proxy")}
     environment |= {"HF_HUB_OFFLINE": "", "HF_ENDPOINT": endpoint, "SAGEMAKER_BASE_DIR": str(tmp_path)}
@@ -205,11 +211,11 @@ def test_unreachable_hub_is_reported_within_seconds(
         "import sys, time; from berth.train.run_qa import program; from berth.train.run_qa.inputs import hub; "
         "began = time.monotonic(); code = program.main(); print('took', time.monotonic() - began); sys.exit(code)"
     )
-    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
-    assert ended.returncode == 1
-    assert f"warning: the hub, {endpoint}, can't be reached (" in ended.stdout
-    assert "if the job can't reach the hub, pass the " in ended.stderr.splitlines()[-1]
-    assert float(ended.stdout.splitlines()[-1].split()[1]) < hub.SECONDS + 20
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 1
+    assert f"warning: the hub, {endpoint}, can't be reached (" in result.stdout
+    assert "if the job can't reach the hub, pass the " in result.stderr.splitlines()[-1]
+    assert float(result.stdout.splitlines()[-1].split()[1]) < hub.SECONDS + 20
     assert not (tmp_path / "model").exists()
 
 

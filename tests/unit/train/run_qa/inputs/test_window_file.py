@@ -33,16 +33,16 @@ def examples(count: int) -> Iterator[Example]:
 @pytest.mark.parametrize("token_types", [True, False])
 def test_window_file_equals_windows_in_memory(pairs: PairTokenizer, tmp_path: Path, token_types: bool) -> None:
     tokenizer = PairTokenizer(pairs.library, token_types)
-    made = make_windows(tokenizer, list(examples(600)), 40, 8, label=True)
+    in_memory = make_windows(tokenizer, list(examples(600)), 40, 8, label=True)
     file = WindowFile(Cutting(tokenizer.sharing(), 40, 8), tmp_path)
     file.fill(examples(600))
     file.finish()
-    assert len(file) == len(made) > 600
+    assert len(file) == len(in_memory) > 600
     assert list(tmp_path.iterdir()) == [], "the files have no name"
-    assert file.size == sum(len(window.input_ids) for window in made) * (3 if token_types else 2)
-    ours, theirs = WindowDataset(file), WindowDataset(made)
+    assert file.size == sum(len(window.input_ids) for window in in_memory) * (3 if token_types else 2)
+    ours, theirs = WindowDataset(file), WindowDataset(in_memory)
     assert (ours.lengths == theirs.lengths).all()
-    for index in [*range(len(made)), -1]:
+    for index in [*range(len(in_memory)), -1]:
         one, other = ours[index], theirs[index]
         assert one.keys() == other.keys()
         assert all(np.array_equal(one[name], other[name]) for name in one)
@@ -102,12 +102,12 @@ def test_full_disk_is_reported(pairs: PairTokenizer, tmp_path: Path, monkeypatch
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_windows(pairs: PairTokenizer, tmp_path: Path) -> None:
     """A window in memory would need some kilobytes; in a file it needs less than 50 bytes of memory."""
-    most = {}
+    peak_bytes = {}
     for count in (500, 2500):
         file = WindowFile(Cutting(pairs, 40, 8), tmp_path)
         tracemalloc.start()
         file.fill(examples(count))
-        most[count] = tracemalloc.get_traced_memory()[1]
+        peak_bytes[count] = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         windows = len(file)
-    assert (most[2500] - most[500]) / windows < 50
+    assert (peak_bytes[2500] - peak_bytes[500]) / windows < 50

@@ -9,10 +9,10 @@ from berth.train.run_qa.reporting import event_files
 
 
 def test_each_tensorboard_writer_gets_its_own_file() -> None:
-    made: list[dict[str, Any]] = []
+    writers: list[dict[str, Any]] = []
     callback = TensorBoardCallback.__new__(TensorBoardCallback)  # its __init__ needs a package that is not installed
-    callback._SummaryWriter, callback.logging_dir = lambda **options: made.append(options), "/events"
+    callback._SummaryWriter, callback.logging_dir = lambda **options: writers.append(options), "/events"
     event_files.keep_apart([PrinterCallback(), callback])
     for _ in range(2):
         callback._init_summary_writer(args=None)
-    assert made == [{"log_dir": "/events", "filename_suffix": suffix} for suffix in (".0", ".1")]
+    assert writers == [{"log_dir": "/events", "filename_suffix": suffix} for suffix in (".0", ".1")]

@@ -54,9 +54,9 @@ ON_A_GPU = [
     ],
 )
 def test_every_moment_of_a_step_counts_once(events: list[dict[str, Any]], seconds: tuple[float, ...]) -> None:
-    found = times_of([STEP, DATA, *UNCOUNTED, *events])
-    assert tuple(found.values()) == pytest.approx(seconds)
-    assert sum(found.values()) == pytest.approx(10)
+    times = times_of([STEP, DATA, *UNCOUNTED, *events])
+    assert tuple(times.values()) == pytest.approx(seconds)
+    assert sum(times.values()) == pytest.approx(10)
 
 
 def test_several_steps_are_added_up() -> None:

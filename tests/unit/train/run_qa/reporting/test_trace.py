@@ -21,13 +21,13 @@ def test_trace_of_two_ranks_writes_files_and_summary(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
     """The evaluation between the traced steps must not be in the files. Steps past the end are skipped."""
-    given = few_steps | {
+    hyperparameters = few_steps | {
         "max_steps": "4",
         "eval_strategy": "steps",
         "eval_steps": "3",
         "gradient_accumulation_steps": "2",
     }
-    pair = [new_job(tmp_path / f"rank{rank}", tiny_model, given) for rank in (0, 1)]
+    pair = [new_job(tmp_path / f"rank{rank}", tiny_model, hyperparameters) for rank in (0, 1)]
     ends = host.run(*pair, BERTH_TRACE="3-9")
     assert [end.code for end in ends] == [0, 0], ends
     assert [end.err for end in ends] == ["", ""], "the profiler writes nothing to stderr"

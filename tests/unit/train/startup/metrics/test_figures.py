@@ -14,8 +14,8 @@ def reference(name: str, *texts: str) -> dict[str, Any]:
 
 def test_squad_uses_best_answer_and_0_without_prediction() -> None:
     references = [reference("a", "the Eiffel Tower", "Tower"), reference("b", "one two"), reference("c", "x")]
-    found = figures.squad({"a": "eiffel tower", "b": "two three"}, references)
-    assert found == {"exact_match": pytest.approx(100 / 3), "f1": pytest.approx(100 * (1 + 0.5) / 3)}
+    scores = figures.squad({"a": "eiffel tower", "b": "two three"}, references)
+    assert scores == {"exact_match": pytest.approx(100 / 3), "f1": pytest.approx(100 * (1 + 0.5) / 3)}
 
 
 def test_squad_v2_scores_and_best_threshold() -> None:
@@ -23,7 +23,7 @@ def test_squad_v2_scores_and_best_threshold() -> None:
     predictions = {"c": "wrong", "a": "paris", "b": "two", "d": ""}
     no_answer = {"a": 0.1, "b": 0.6, "c": 0.2, "d": 0.9}
     assert figures.squad_v2(predictions, no_answer, references, threshold=0.5) == {
-        # b: above the threshold, though it has an answer. c: answered, though it has none. d: an article counts as "".
+        # b has an answer, but its no_answer is above the threshold. c has none, but is answered. d: "the" counts as "".
         "exact": 25.0,
         "f1": 25.0,
         "total": 4,
@@ -41,15 +41,22 @@ def test_squad_v2_scores_and_best_threshold() -> None:
 
 
 def test_squad_v2_without_answers_and_with_missing_prediction() -> None:
-    found = figures.squad_v2({"a": "x", "b": ""}, {"a": 0.3, "b": 0.2}, [reference("a"), reference("b")], threshold=1.0)
-    assert (found["exact"], found["NoAns_total"], found["best_f1"], found["best_f1_thresh"]) == (50.0, 2, 100.0, 0.0)
-    assert not any(name.startswith("HasAns") for name in found)
+    scores = figures.squad_v2(
+        {"a": "x", "b": ""}, {"a": 0.3, "b": 0.2}, [reference("a"), reference("b")], threshold=1.0
+    )
+    assert (scores["exact"], scores["NoAns_total"], scores["best_f1"], scores["best_f1_thresh"]) == (
+        50.0,
+        2,
+        100.0,
+        0.0,
+    )
+    assert not any(name.startswith("HasAns") for name in scores)
     with pytest.raises(ValueError, match="the question 'b' has none"):
         figures.squad_v2({"a": "x"}, {"a": 0.3}, [reference("a"), reference("b")], threshold=1.0)
 
 
 def test_stsb_and_unknown_glue_task() -> None:
-    found = figures.glue("stsb", np.array([1.0, 2.0, 4.0]), np.array([1.0, 3.0, 2.0]))
-    assert found == {"pearson": pytest.approx(0.3273268), "spearmanr": pytest.approx(0.5)}
+    scores = figures.glue("stsb", np.array([1.0, 2.0, 4.0]), np.array([1.0, 3.0, 2.0]))
+    assert scores == {"pearson": pytest.approx(0.3273268), "spearmanr": pytest.approx(0.5)}
     with pytest.raises(KeyError, match="GLUE has no task 'mlni'"):
         figures.check_task("mlni")

@@ -1,4 +1,4 @@
-"""Which metric names evaluate.load and load_metric serve with ours; tests/images/train computes them."""
+"""Which metrics evaluate.load and load_metric take from berth. tests/images/train computes them."""
 
 import sys
 from pathlib import Path
