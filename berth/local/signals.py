@@ -18,7 +18,7 @@ class Interrupted(Exception):
     sentence: the command's last line.
     """
 
-    def __init__(self, signum: int, sentence: str = "interrupted; what was started is gone") -> None:
+    def __init__(self, signum: int, sentence: str = "interrupted; what this command started is removed") -> None:
         super().__init__(sentence)
         self.signum = signum
         self.exit_code = 128 + signum

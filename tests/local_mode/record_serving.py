@@ -179,7 +179,7 @@ def record() -> dict[str, Any]:
         fields = {field: container.get(field) for field in ("ModelDataUrl", "Environment", "Mode")}
         fields["Code"] = code_of(container)
         recorded[name] = {field: value for field, value in fields.items() if value}
-        for request in transforms:  # recorded even without these fields: a container is told of every transform
+        for request in transforms:  # recorded even if empty: the container learns of every transform
             wanted = ("Environment", "BatchStrategy", "MaxPayloadInMB", "MaxConcurrentTransforms")
             recorded[name]["Transform"] = {field: request[field] for field in wanted if field in request}
     return recorded

@@ -153,4 +153,4 @@ def test_ctrl_c_prints_one_sentence(
     monkeypatch.setattr(pins_file, "load", stop)
     for words in (["pins"], ["profile", "list"]):
         assert command_line.main(words) == 130
-        assert capsys.readouterr().err == "interrupted; what was started is gone\n"
+        assert capsys.readouterr().err == "interrupted; what this command started is removed\n"

@@ -14,7 +14,7 @@ def test_signal_is_raised_at_the_next_check(signum: signal.Signals) -> None:
     with Interrupts() as interrupts:
         interrupts.check()
         os.kill(os.getpid(), signum)
-        with pytest.raises(Interrupted, match="interrupted; what was started is gone") as caught:
+        with pytest.raises(Interrupted, match="interrupted; what this command started is removed") as caught:
             interrupts.wait(10)
         assert (caught.value.signum, caught.value.exit_code) == (signum, 128 + signum)
         assert caught.value.by == ("Ctrl-C" if signum == signal.SIGINT else signum.name)

@@ -71,7 +71,7 @@ def test_ctrl_c_before_the_start_does_not_wait_for_logs(created: job._Running, m
     follower = MagicMock()
     monkeypatch.setattr(job, "LogFollower", follower)
     created.session.interrupts._caught(signal.SIGINT, None)
-    with pytest.raises(Interrupted, match=r"^interrupted; what was started is gone$"):
+    with pytest.raises(Interrupted, match=r"^interrupted; what this command started is removed$"):
         job._carry_out(created)
     follower.return_value.join.assert_not_called()
     assert (created.job.output / "model.tar.gz").read_text() == "of an earlier job"
