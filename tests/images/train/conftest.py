@@ -96,12 +96,12 @@ def deaths(client: docker.DockerClient, since: float) -> dict[str, float]:
     """Host → time at which its container exited, from the engine's events (seconds since the epoch)."""
     mine = {"type": "container", "event": "die", "label": f"{labels.PID}={os.getpid()}"}
     events = client.events(since=int(since), until=int(time.time()) + 1, filters=mine, decode=True)
-    ended = {}
+    exit_times = {}
     for event in events:
         if event["timeNano"] / 1e9 >= since:
             name = event["Actor"]["Attributes"]["name"]
-            ended[re.sub(r"^berth-\d+-\d+-[0-9a-f]+-", "", name)] = event["timeNano"] / 1e9
-    return ended
+            exit_times[re.sub(r"^berth-\d+-\d+-[0-9a-f]+-", "", name)] = event["timeNano"] / 1e9
+    return exit_times
 
 
 @pytest.fixture(scope="session")

@@ -22,16 +22,16 @@ def test_second_job_resumes_on_another_number_of_hosts(
 ) -> None:
     """Incomplete checkpoints, from a kill or from S3, are ignored and deleted."""
     data = channels(train=excerpt("train", 24))
-    kept = tmp_path / "checkpoints"
+    checkpoints = tmp_path / "checkpoints"
     steps = {}
     for name, most, hosts in (("first", 2, 1), ("second", 4, 2)):
         settings = SETTINGS | {"max_steps": str(most), "logging_steps": "1"}
-        ran = train_job(data, model=tiny_model, hyperparameters=settings, checkpoints=kept, hosts=hosts)
+        ran = train_job(data, model=tiny_model, hyperparameters=settings, checkpoints=checkpoints, hosts=hosts)
         assert ran.outcome.exit_code == 0, ran.log
         steps[name] = [int(number) for number in re.findall(r"step (\d+) of \d", ran.log)]
-        assert sorted(step_of(path) for path in kept.iterdir()) == [most - 1, most]
-        (kept / ".partial-0a1b2c3d/checkpoint-9").mkdir(parents=True)
-        (kept / "checkpoint-9-0a1b2c3d").mkdir()
+        assert sorted(step_of(path) for path in checkpoints.iterdir()) == [most - 1, most]
+        (checkpoints / ".partial-0a1b2c3d/checkpoint-9").mkdir(parents=True)
+        (checkpoints / "checkpoint-9-0a1b2c3d").mkdir()
     assert re.search(r"going on from /opt/ml/checkpoints/checkpoint-2-[0-9a-f]{8} ", ran.log)
     assert "checkpoint-9-0a1b2c3d: berth_checkpoint.json is missing" in ran.log
     assert "a step keeps the checkpoint's 4 windows: 2 ranks, per_device_train_batch_size 2" in ran.log

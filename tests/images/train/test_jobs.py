@@ -118,8 +118,8 @@ def test_launch_plan_is_logged_before_the_first_step(job: Any) -> None:
     lines = [line for _, line in ran.lines]
     step = next(index for index, line in enumerate(lines) if "step 1 of 3" in line)
     plan = "\n".join(lines[:step])
-    whole = [index for index, line in enumerate(lines) if line == "algo-1 | berth: launch plan"]
-    assert len(whole) == 1, "the complete plan must be logged once"
+    plan_starts = [index for index, line in enumerate(lines) if line == "algo-1 | berth: launch plan"]
+    assert len(plan_starts) == 1, "the complete plan must be logged once"
     assert [line for line in lines if "launch plan: " in line] == [
         line for line in lines if line.startswith("algo-2 | berth: launch plan: ranks 1 on each host, 2 in all")
     ], "every other host must log one line"

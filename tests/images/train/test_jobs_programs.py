@@ -93,8 +93,8 @@ def test_trainer_started_by_shell_script_trains_together_on_cpu(user_job: Callab
     ran = user_job(files, "start.sh", environment=TWO_RANKS)
     assert ran.outcome.exit_code == 0, ran.log
     lines = [line for line in ran.lines_of("algo-1") if line.startswith("trainer: ")]
-    seen = [re.search(r"DistributedDataParallel sees \[(\d), (\d)\]", line) for line in lines]
-    rows = [int(row) for match in seen if match for row in match.groups()]
+    matches = [re.search(r"DistributedDataParallel sees \[(\d), (\d)\]", line) for line in lines]
+    rows = [int(row) for match in matches if match for row in match.groups()]
     assert sorted(rows) == list(range(8)), "two steps of two ranks with two rows each must cover every row once"
     ends = [re.fullmatch(r"trainer: rank (\d) of 2 ends with (\w+)", line) for line in lines]
     assert sorted(end[1] for end in ends if end) == ["0", "1"]

@@ -34,10 +34,12 @@ time.sleep(100)
 @pytest.mark.parametrize("script", [False, True], ids=["py", "sh"])
 def test_signal_to_one_host_reaches_every_rank(script: bool, user_job: Callable[..., Any], tmp_path: Path) -> None:
     files = {"train.py": PROGRAM, "start.sh": "python train.py\necho never\n"}
-    kept = tmp_path / "checkpoints"
+    checkpoints = tmp_path / "checkpoints"
     environment = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "2"}
-    ran = user_job(files, "start.sh" if script else "train.py", hosts=2, environment=environment, checkpoints=kept)
-    assert {path.name: path.read_text() for path in kept.iterdir()} == {
+    ran = user_job(
+        files, "start.sh" if script else "train.py", hosts=2, environment=environment, checkpoints=checkpoints
+    )
+    assert {path.name: path.read_text() for path in checkpoints.iterdir()} == {
         "rank-0": "algo-1",
         "rank-1": "algo-1",
         "rank-2": "algo-2",
