@@ -95,9 +95,10 @@ def _find_part(context: HostContext, options: LaunchOptions, stack: contextlib.E
     job = context.job
     try:
         if job.leads:
-            versions = [software.described(record)] if (record := software.read()) else []
-            for line in [*versions, *config_files.notes(job.root)]:
-                get_logger().info("%s", line)
+            record = software.read()
+            for line in (software.described(record) if record else "", config_files.checkpoint_note(job.root)):
+                if line:
+                    get_logger().info("%s", line)
         hardware = _usable_hardware()
         keys = stack.enter_context(ssh.private_folder()) if needs_ssh(job, options) else None
         plan = _plan_job(job, options, hardware, str(context.paths.run_dir), keys)

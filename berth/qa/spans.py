@@ -77,11 +77,6 @@ class Decoding:
     most_answer_characters: int | None = None
     """Limit of the characters of all answers in all examples."""
 
-    def __post_init__(self) -> None:
-        for name in ("max_answer_tokens", "n_best"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, it must be at least 1.")
-
 
 EVALUATION = Decoding(score="logits", max_answer_tokens=30, n_best=20, align_to_words=False)
 SERVING = Decoding(score="probabilities", max_answer_tokens=15, n_best=1, align_to_words=True)

@@ -3,8 +3,7 @@
 hyperparameters, resourceconfig, inputdataconfig   train/planning/job.py
 checkpointconfig                                   this module
 tensorboardoutputconfig                            train/run_qa/reporting/records.py
-debughookconfig, profilerconfig                    SageMaker Debugger, which the image does not have: see `notes`
-_PLATFORM_FILES                                    SageMaker's own agents, not the job
+all others                                         SageMaker's own agents, and Debugger, which the image does not have
 """
 
 import json
@@ -15,18 +14,6 @@ from berth.contract.errors import JobError
 
 FOLDER = "input/config"
 _CHECKPOINTS = "checkpointconfig.json"
-_HOOK = "debughookconfig.json"
-_PROFILER = "profilerconfig.json"
-_READ = {"hyperparameters.json", "resourceconfig.json", "inputdataconfig.json", "tensorboardoutputconfig.json"}
-_PLATFORM_FILES = {
-    "init-config.json",
-    "metric-definition-regex.json",
-    "trainingjobconfig.json",
-    "upstreamoutputdataconfig.json",
-}
-_FRAMEWORK_PROFILING = "ProfilingConfig"
-"""Suffix of parameters for framework profiling, such as DataloaderProfilingConfig; a library in the image reads them.
-"""
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -66,27 +53,8 @@ def wants_checkpoints(root: Path) -> bool:
     return bool(read_object(root / FOLDER / _CHECKPOINTS)) or checkpoint_folder(root).is_dir()
 
 
-def notes(root: Path) -> list[str]:
-    """Lines for the log: the job's checkpoint folder, and config files that have no effect in this image.
-
-    Raises JobError for a file that can't be read.
-    """
-    folder = root / FOLDER
-    lines = []
-    if checkpoints := read_object(folder / _CHECKPOINTS):
-        copied = f", copied to {uri}" if (uri := checkpoints.get("S3Uri")) else ""
-        lines.append(f"checkpoints: {checkpoint_folder(root)}{copied} ({_CHECKPOINTS})")
-    ignored = []
-    if read_object(folder / _HOOK):
-        ignored.append(f"{_HOOK} (SageMaker Debugger's hook is not in this image: no tensors are saved)")
-    parameters = read_object(folder / _PROFILER).get("ProfilingParameters")
-    if isinstance(parameters, dict) and any(name.endswith(_FRAMEWORK_PROFILING) for name in parameters):
-        ignored.append(
-            f"{_PROFILER} (framework profiling is not in this image; SageMaker's system metrics do not need it)"
-        )
-    known = {*_READ, *_PLATFORM_FILES, _CHECKPOINTS, _HOOK, _PROFILER}
-    present = sorted(path.name for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
-    ignored += [f"{name} (unknown)" for name in present if name not in known]
-    if ignored:
-        lines.append(f"ignored in {folder}: {', '.join(ignored)}")
-    return lines
+def checkpoint_note(root: Path) -> str:
+    """The job's checkpoint folder, for the log; empty if the job configures none. Raises JobError as above."""
+    checkpoints = read_object(root / FOLDER / _CHECKPOINTS)
+    copied = f", copied to {checkpoints['S3Uri']}" if checkpoints.get("S3Uri") else ""
+    return f"checkpoints: {checkpoint_folder(root)}{copied} ({_CHECKPOINTS})" if checkpoints else ""

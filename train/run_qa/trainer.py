@@ -103,8 +103,8 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
 
     @property
     def sharded(self) -> bool:
-        """Whether no rank holds the whole model (FSDP, DeepSpeed)."""
-        return bool(self.is_fsdp_enabled or self.is_deepspeed_enabled)
+        """Whether no rank holds the whole model (FSDP)."""
+        return bool(self.is_fsdp_enabled)
 
     def _get_train_sampler(self, train_dataset: Any = None) -> torch.utils.data.Sampler[int] | None:
         dataset = self.train_dataset if train_dataset is None else train_dataset

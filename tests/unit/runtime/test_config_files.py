@@ -1,4 +1,4 @@
-"""Which files of /opt/ml/input/config are read, and which are logged as ignored."""
+"""The files of /opt/ml/input/config."""
 
 import json
 from pathlib import Path
@@ -32,10 +32,9 @@ def write(root: Path, **files: object) -> Path:
     return root
 
 
-def test_files_of_every_job_are_not_logged(tmp_path: Path) -> None:
+def test_job_without_options(tmp_path: Path) -> None:
     write(tmp_path, **EVERY_JOB)
-    assert config_files.notes(tmp_path) == []
-    assert config_files.notes(tmp_path / "nothing") == []
+    assert config_files.checkpoint_note(tmp_path) == config_files.checkpoint_note(tmp_path / "nothing") == ""
     job = read_job(tmp_path, {})
     assert (job.hosts, dict(job.input_data)) == (("algo-1",), {})
 
@@ -55,7 +54,7 @@ def test_checkpoint_folder_is_local_path_of_job(tmp_path: Path) -> None:
     write(tmp_path, checkpointconfig={"LocalPath": f"{folder}/", "S3Uri": "s3://bucket/checkpoints"})
     assert Paths(tmp_path).checkpoints == folder
     assert config_files.wants_checkpoints(tmp_path), "the folder need not exist yet"
-    (line,) = config_files.notes(tmp_path)
+    line = config_files.checkpoint_note(tmp_path)
     assert str(folder) in line
     assert "s3://bucket/checkpoints" in line
 
@@ -70,27 +69,4 @@ def test_checkpoint_config_without_local_path_means_default_folder(tmp_path: Pat
 def test_checkpoint_folder_must_be_absolute_path(path: object, tmp_path: Path) -> None:
     write(tmp_path, checkpointconfig={"LocalPath": path})
     with pytest.raises(JobError, match="checkpoint_local_path"):
-        config_files.notes(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("files", "names"),
-    [
-        ({"debughookconfig": {"LocalPath": "/opt/ml/output/tensors"}}, ["debughookconfig.json"]),
-        (
-            {"profilerconfig": {"ProfilingParameters": {"DataloaderProfilingConfig": "{}", "LocalPath": "/x"}}},
-            ["profilerconfig.json"],
-        ),
-        ({"newconfig": {"a": 1}}, ["newconfig.json"]),
-        ({"debughookconfig": {"LocalPath": "/x"}, "other": []}, ["debughookconfig.json", "other.json"]),
-        ({"debughookconfig": {}}, []),
-    ],
-)
-def test_ignored_config_files_are_logged_in_one_line(
-    files: dict[str, object], names: list[str], tmp_path: Path
-) -> None:
-    lines = config_files.notes(write(tmp_path, **{**EVERY_JOB, **files}))
-    assert len(lines) == bool(names)
-    for line in lines:
-        assert line.startswith("ignored")
-        assert [word for word in line.replace(",", " ").split() if word.endswith(".json")] == names
+        config_files.checkpoint_note(tmp_path)

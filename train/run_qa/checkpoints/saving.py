@@ -88,11 +88,8 @@ class CheckpointTrainer(Trainer):
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         """Trainer's, but with this job's recipe if the checkpoint's differs (recipe_changes.py)."""
-        if checkpoint is None or self.is_deepspeed_enabled:  # DeepSpeed restores both together with the model
+        if checkpoint is None:
             super()._load_optimizer_and_scheduler(checkpoint)
-            if changed := recipe_changes.changes(self._resumed_recipe, self._recipe()):
-                names = ", ".join(changed)
-                self.say(f"warning: DeepSpeed may keep the checkpoint's values of these changed settings: {names}")
             return
         assert self.optimizer is not None
         fresh = [dict(group) for group in self.optimizer.param_groups]

@@ -21,13 +21,12 @@ def describe(device: str) -> dict[str, Any]:
         properties = torch.cuda.get_device_properties(index)
         capability = f"{properties.major}.{properties.minor}"
         devices.append({"name": properties.name, "capability": capability, "memory_bytes": properties.total_memory})
-    cudnn = torch.backends.cudnn.version() if torch.version.cuda else None  # type: ignore[no-untyped-call]
     return {
         "versions": {
             "torch": torch.__version__,
             "cuda": torch.version.cuda,
             "nccl": ".".join(map(str, torch.cuda.nccl.version())) if cuda else None,  # type: ignore[no-untyped-call]
-            "cudnn": None if cudnn is None else dotted(cudnn),
+            "cudnn": torch.backends.cudnn.version() if torch.version.cuda else None,  # type: ignore[no-untyped-call]
             "driver": next(iter(nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader").split()), None),
             "triton": installed("triton") or None,
             "transformers": installed("transformers") or None,
@@ -45,10 +44,3 @@ def title(machine: dict[str, Any]) -> str:
     kinds = [f"{names.count(name)} × {name}" for name in dict.fromkeys(names)] or [f"{machine['cpus']} CPUs"]
     known = {name: version for name, version in machine["versions"].items() if version is not None}
     return ", ".join([*kinds, *(f"{name} {version}" for name, version in known.items())])
-
-
-def dotted(cudnn: int) -> str:
-    """cuDNN's number as a version: 91002 is 9.10.2; before 9 the major had a digit less, 8902 is 8.9.2."""
-    if cudnn >= 90000:
-        return f"{cudnn // 10000}.{cudnn // 100 % 100}.{cudnn % 100}"
-    return f"{cudnn // 1000}.{cudnn // 100 % 10}.{cudnn % 100}"

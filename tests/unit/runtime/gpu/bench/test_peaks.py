@@ -2,7 +2,7 @@
 
 import pytest
 
-from berth.runtime.gpu.bench import machine, peaks
+from berth.runtime.gpu.bench import peaks
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,3 @@ def test_link_from_nvidia_smi(links: str, pcie: str, name: str, gb_per_s: float)
 )
 def test_unknown_link(links: str, pcie: str) -> None:
     assert peaks.link(links, pcie) is None
-
-
-@pytest.mark.parametrize(("number", "version"), [(92000, "9.20.0"), (90100, "9.1.0"), (8902, "8.9.2"), (8700, "8.7.0")])
-def test_cudnn_version(number: int, version: str) -> None:
-    assert machine.dotted(number) == version
