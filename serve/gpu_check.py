@@ -67,17 +67,10 @@ def inference(device: str) -> Measured:
 def _save(folder: Path, sizes: dict[str, Any]) -> None:
     """Save a question-answering BERT with random weights, and a tokenizer that makes a token of every letter."""
     import torch
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-    from transformers import BertConfig, BertForQuestionAnswering, PreTrainedTokenizerFast
+    from transformers import BertConfig, BertForQuestionAnswering, BertTokenizer
 
     letters = string.ascii_lowercase + string.digits + string.punctuation
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *letters, *(f"##{letter}" for letter in letters)]
-    tokenizer = Tokenizer(models.WordPiece({word: index for index, word in enumerate(words)}, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
     torch.manual_seed(0)
     BertForQuestionAnswering(BertConfig(vocab_size=len(words), **sizes)).save_pretrained(folder)
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
-    ).save_pretrained(folder)
+    BertTokenizer(vocab={word: index for index, word in enumerate(words)}).save_pretrained(folder)

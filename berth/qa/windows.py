@@ -146,10 +146,10 @@ def cut_windows(
             tokens += len(begins) * max(others + min(size, room), serving.least_tokens)
             if serving.most_tokens is not None and tokens > serving.most_tokens:
                 raise TooManyWindowsError(windows, tokens, serving.most_tokens, index)
-            labelled = label and not _lacks_offset(example)
-            answer = _first_answer(example) if labelled else None
+            answer = _first_answer(example) if label else None
+            labelled = label and not (answer and answer[0] == UNKNOWN)
             pair = _Pair(index, encoding, _pair(example)[1], token_types=tokenizer.token_types)
-            yield from _cut(pair, begins, room, answer, label=labelled)
+            yield from _cut(pair, begins, room, answer if labelled else None, label=labelled)
 
 
 def _begins(size: int, room: int, stride: int) -> range:
@@ -160,10 +160,6 @@ def _begins(size: int, room: int, stride: int) -> range:
 def _pair(example: Example | tuple[str, str]) -> tuple[str, str]:
     question, context = (example.question, example.context) if isinstance(example, Example) else example
     return question.lstrip(), context  # as in the SQuAD recipe: one question begins with 25,000 spaces
-
-
-def _lacks_offset(example: Example | tuple[str, str]) -> bool:
-    return isinstance(example, Example) and bool(example.answers) and example.answers[0].start == UNKNOWN
 
 
 def _first_answer(example: Example | tuple[str, str]) -> tuple[int, int] | None:

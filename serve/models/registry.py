@@ -229,7 +229,11 @@ class ModelRegistry:
             model.loaded.result()
         room = self._room()
         if needed > room:
-            raise _no_memory(model.name, needed, room)
+            raise ServeError(
+                Kind.NO_MEMORY,
+                f"the model {model.name} needs about {needed // 10**6} MB of memory, and {max(0, room) // 10**6} MB "
+                "are free: unload another model, or use an instance with more",
+            )
         model.needed = needed
         model.scratch = make_scratch(self._scratch)
         model.service = Service(self._start(folder, model.scratch), self.limits, model.name)
@@ -298,11 +302,3 @@ def _succeed(model: _Model, _service: Service) -> None:
     if not model.loaded.done():
         model.state = ModelState.READY
         model.loaded.set_result(None)
-
-
-def _no_memory(name: str, needed: int, room: int) -> ServeError:
-    sentence = (
-        f"the model {name} needs about {needed // 10**6} MB of memory, and {max(0, room) // 10**6} MB are free: unload "
-        "another model, or use an instance with more"
-    )
-    return ServeError(Kind.NO_MEMORY, sentence)

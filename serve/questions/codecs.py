@@ -76,7 +76,7 @@ def request_codec(header: str | None) -> Codec:
     media_type, parameters = split(header or "")
     codec = CODECS.get(media_type or JSON)
     if codec is None:
-        advice = near_misses.of_type(media_type) or f"send {_any_of(CODECS)}"
+        advice = near_misses.MEDIA_TYPES.get(media_type) or f"send {_any_of(CODECS)}"
         raise ServeError(Kind.UNSUPPORTED_MEDIA_TYPE, f"Content-Type `{media_type[:80]}` can't be read: {advice}")
     check_charset(parameters)
     return codec

@@ -31,7 +31,7 @@ _TEXTS = tuple(
 _JSON_BEGIN = re.compile(r'\s*[\[{]\s*(?:[\[{]\s*)?"')
 
 
-_TYPES = {
+MEDIA_TYPES = {
     "application/x-www-form-urlencoded": "send the JSON object itself (curl: -H 'Content-Type: application/json')",
     "multipart/form-data": "send the JSON object as the whole body, with Content-Type application/json",
     "application/json-lines": "send `application/jsonlines`",
@@ -41,11 +41,7 @@ _TYPES = {
     "application/csv": "send `text/csv`",
     "text/json": "send `application/json`",
 }
-
-
-def of_type(media_type: str) -> str:
-    """What to send instead of an unknown media type; empty if it is not a common mistake."""
-    return _TYPES.get(media_type, "")
+"""A media type sent by mistake → what to send instead."""
 
 
 def of_text(text: str) -> str:

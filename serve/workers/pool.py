@@ -225,7 +225,9 @@ class WorkerPool:
                 return
             self._workers.remove(worker)
             for job in self._dispatcher.lose(worker.slots, now):
-                self._reject(job, ServeError(Kind.GIVEN_UP, _given_up(job.deaths, worker.ended_by)))
+                who = "the worker has died" if job.deaths == 1 else f"{job.deaths} workers in turn have died"
+                sentence = f"{who} ({worker.ended_by}) over this request: it is given up"
+                self._reject(job, ServeError(Kind.GIVEN_UP, sentence))
             if worker.was_ready:
                 log.warning("a worker has died (%s): another one is started in its place", worker.ended_by)
                 self._start(worker.settings)
@@ -265,11 +267,6 @@ def _died_loading(ended_by: str) -> str:
     # The kernel sends SIGKILL if memory runs out. Any other end comes from the model's code or a library.
     advice = "give the container more memory" if ended_by == "SIGKILL" else "the lines above show what it did last"
     return f"the worker died while it loaded the model ({ended_by}): {advice}"
-
-
-def _given_up(deaths: int, ended_by: str) -> str:
-    who = "the worker has died" if deaths == 1 else f"{deaths} workers in turn have died"
-    return f"{who} ({ended_by}) over this request: it is given up"
 
 
 def _resolve(job: QueuedJob) -> None:

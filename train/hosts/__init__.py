@@ -10,7 +10,7 @@ events        what can happen on a host while a job runs
 stops         forwards stop signals to the programs and limits their time
 ssh           the job's keys, and an sshd for mpirun only
 outcome       how the job ended: last log lines, failure file
-output_sizes  measures the outputs
+output_sizes  warns about checkpoints in the model folder
 ownership     hands the outputs to the owner of the mounted folders
 log           the logger, whose lines begin with `berth: `
 """

@@ -12,7 +12,7 @@ from berth.runtime import whole_files
 from berth.train.failures import failure
 from berth.train.failures.failure import FailureFile, FailureReport
 from berth.train.hosts.log import get_logger
-from berth.train.hosts.output_sizes import checkpoints_warning, sizes_line
+from berth.train.hosts.output_sizes import checkpoints_warning
 from berth.train.hosts.ownership import hand_over, open_to_readers
 
 
@@ -55,8 +55,6 @@ def finish(outcome: Outcome, failure_file: FailureFile, root: Path, notes: Seque
         whole_files.remove_leftovers(root / name)  # of a rank that was killed
     if warning := checkpoints_warning(root):
         get_logger().warning("warning: %s", warning)
-    if sizes := sizes_line(root):
-        get_logger().info("%s", sizes)
     open_to_readers(root / "model")
     owner = hand_over(root)
     if owner is not None:

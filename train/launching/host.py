@@ -23,7 +23,7 @@ from berth.train.hosts import rendezvous, ssh
 from berth.train.hosts.events import Events, HostPrepared
 from berth.train.hosts.log import get_logger
 from berth.train.hosts.outcome import Outcome, finish
-from berth.train.hosts.output_sizes import size
+from berth.train.hosts.output_sizes import sizes
 from berth.train.hosts.rendezvous import Introduction, Leader
 from berth.train.hosts.wire import DEFAULT_SILENCE_SECONDS, HostConnection
 from berth.train.launching.environment import host_environment
@@ -147,7 +147,7 @@ class Host:
 
     def leaves_model(self) -> bool:
         """Whether this host's model folder contains a file."""
-        return size(self.context.paths.root / "model").files > 0
+        return any(True for _ in sizes(self.context.paths.root / "model"))
 
     def finish(self, outcome: Outcome) -> None:
         """Write the last log lines and the failure file, and hand over the outputs."""

@@ -256,7 +256,8 @@ def _problems(
         )
     missing = ""
     if options.efa and len(job.hosts) > 1 and found.fabric is not None:
-        missing = efa.variable_against_efa(settings) or _without_efa(choice.backend, found.fabric)
+        without = "the ranks use gloo, which does not support EFA" if choice.backend == "gloo" else found.fabric.missing
+        missing = efa.variable_against_efa(settings) or without
     if missing:
         problems.append(
             f"{REQUIRE_EFA} is set but data between hosts would go over TCP because {missing}; fix that, or unset it."
@@ -287,8 +288,6 @@ def _reasons(job: Job, options: LaunchOptions, found: HostFindings, choice: _Cho
         reasons.append(sentences.divided_channels_warning(divided))
     if fabric is not None and (fabric.devices or (choice.backend != "gloo" and not alone)):
         reasons.append(efa.network_line(fabric, choice.backend, alone=alone))
-    if options.efa and alone:
-        reasons.append(f"{REQUIRE_EFA} has no effect on one host, whose ranks need no network")
     if job.network_interface and choice.interface != job.network_interface and not alone:
         reasons.append(
             f"interface {choice.interface}: this host does not have {job.network_interface}, which resourceconfig.json "
@@ -342,10 +341,6 @@ def _backend(gpus: int, library: smddp.Library | None) -> tuple[Backend, str]:
     if library is None:
         return backend, reason
     return backend, f"{reason}; smdistributed dataparallel was asked for but can't be used ({library.obstacle})"
-
-
-def _without_efa(backend: Backend, fabric: efa.Fabric) -> str:
-    return "the ranks use gloo, which does not support EFA" if backend == "gloo" else fabric.missing
 
 
 def _user_command(job: Job, options: LaunchOptions, found: HostFindings) -> tuple[str, ...]:

@@ -57,7 +57,8 @@ def load(model_dir: Path, options: EngineSettings, say: Callable[[str], None]) -
     if options.cuda or find_spec("openvino") is None:
         return _load_pytorch(files, options)
     try:
-        return _load_openvino(files, options, say)
+        with ThreadPoolExecutor(1, "hash") as thread:  # while the graph loads, which takes as long
+            return _load_openvino(files, options, say, thread.submit(graph.hash_sources, files.folder))
     except GraphError as error:
         if options.precision not in ("", "fp32"):
             raise ModelFilesError(f"{error}: {PRECISION_VARIABLE}={options.precision} needs it") from error
@@ -77,12 +78,7 @@ def _load_pytorch(files: ModelFiles, options: EngineSettings) -> LoadedModel:
     return LoadedModel(files, engine.tokenizer, engine)
 
 
-def _load_openvino(files: ModelFiles, options: EngineSettings, say: Callable[[str], None]) -> LoadedModel:
-    with ThreadPoolExecutor(1, "hash") as thread:  # while the graph loads, which takes as long
-        return _load_or_make_graph(files, options, say, thread.submit(graph.hash_sources, files.folder))
-
-
-def _load_or_make_graph(
+def _load_openvino(
     files: ModelFiles, options: EngineSettings, say: Callable[[str], None], hashes: Future[dict[str, str]]
 ) -> LoadedModel:
     """Load the model's own graph; if it has none that can be used, make one. `hashes`: those of the model's files."""

@@ -17,6 +17,7 @@ MIB = 1 << 20
 SIZES = {"cuda": (MIB, 16 * MIB, 64 * MIB, 256 * MIB), "cpu": (MIB // 4, MIB)}
 REPEATS = {"cuda": 20, "cpu": 5}
 CPU_RANKS = 2
+ENOUGH = 0.5  # of the speed of NVLink
 BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
 # All ranks are on this host and use the loopback interface, which exists in a container without network too.
 ENVIRONMENT = {"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"}
@@ -44,9 +45,8 @@ def all_reduce(device: str) -> Measured:
     details: dict[str, Any] = {"ranks": ranks, "backend": backend, "sizes": sizes}
     if ranks == 1:
         return Measured(None, "GB/s", note=f"1 GPU: {backend} starts and sums, no link to measure", details=details)
-    link = _link() if device == "cuda" else None
+    nvlink = peaks.nvlink(nvidia_smi("nvlink", "-s")) if device == "cuda" else None
     if device == "cuda":
-        details["link"] = link.name if link else None
         details["peer_access"] = all(
             torch.cuda.can_device_access_peer(one, other)
             for one in range(ranks)
@@ -56,9 +56,9 @@ def all_reduce(device: str) -> Measured:
     return Measured(
         sizes[-1]["gb_per_s"],
         "GB/s",
-        limit=link.gb_per_s if link else None,
-        enough=link.enough if link else 0.0,
-        note=f"{backend}, {ranks} ranks, {max(SIZES[device]) // MIB} MiB{f', {link.name}' if link else ''}",
+        limit=nvlink,
+        enough=ENOUGH,
+        note=f"{backend}, {ranks} ranks, {max(SIZES[device]) // MIB} MiB{', NVLink' if nvlink else ''}",
         details=details,
     )
 
@@ -105,11 +105,6 @@ def _backend(device: str) -> str:
     import torch
 
     return "NCCL " + ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
-
-
-def _link() -> peaks.Link | None:
-    query = ["--query-gpu=pcie.link.gen.max,pcie.link.width.max", "--format=csv,noheader,nounits"]
-    return peaks.link(nvidia_smi("nvlink", "-s"), nvidia_smi(*query))
 
 
 def nvidia_smi(*words: str) -> str:

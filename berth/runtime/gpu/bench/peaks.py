@@ -7,9 +7,6 @@ first; the dense one is half of it. A chip that is not listed is measured withou
 import re
 from dataclasses import dataclass
 
-# Bytes per second and lane in one direction, after encoding; PCI-SIG's transfer rates 2.5 to 64 GT/s by generation.
-_PCIE_LANE_GB = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
-
 
 @dataclass(frozen=True, slots=True)
 class Chip:
@@ -42,19 +39,6 @@ CHIPS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
-    """The link between GPUs: its name, and how much one GPU can send, in GB/s (10^9 bytes).
-
-    An all-reduce is slow if it reaches less than `enough` of that. Over PCIe, GPUs often exchange data only through the
-    host's memory.
-    """
-
-    name: str
-    gb_per_s: float
-    enough: float
-
-
 def chip(name: str) -> Chip | None:
     """The chip with the driver's `name`; None for an unknown chip and for a part of one (MIG)."""
     if " MIG " in name:
@@ -78,21 +62,12 @@ def bus_bandwidth(size: int, seconds: float, ranks: int) -> float:
     return 2 * (ranks - 1) / ranks * size / seconds / 1e9
 
 
-def link(nvlink: str, pcie: str) -> Link | None:
-    """The link between the GPUs of one host, from the output of `nvidia-smi`; None if it is unknown.
+def nvlink(status: str) -> float | None:
+    """What one GPU of this host can send over NVLink, in GB/s (10^9 bytes); None if not every GPU has links.
 
-    nvlink: from `nvidia-smi nvlink -s`: a line per GPU, then the speed of each of its links in one direction. NVLink is
-    used only if every GPU has links. pcie: from `nvidia-smi --query-gpu=pcie.link.gen.max,pcie.link.width.max
-    --format=csv,noheader,nounits`. The slowest GPU counts. If only pairs of GPUs are joined by NVLink bridges, the rest
-    communicates over PCIe; this function can't see that, so such a host is reported as slow.
+    status: the output of `nvidia-smi nvlink -s`: a line per GPU, then the speed of each of its links in one direction.
+    The slowest GPU counts. If only pairs of GPUs are joined by bridges, the rest communicates over PCIe; this function
+    can't see that, so such a host is reported as slow.
     """
-    gpus = re.split(r"^GPU \d+:", nvlink, flags=re.MULTILINE)[1:]
-    sums = [sum(map(float, re.findall(r"Link \d+: ([\d.]+) GB/s", gpu))) for gpu in gpus]
-    if sums and min(sums) > 0:
-        return Link("NVLink", min(sums), enough=0.5)
-    lanes = [(int(gen), int(width)) for gen, width in re.findall(r"^(\d+), *(\d+)\s*$", pcie, re.MULTILINE)]
-    speeds = [(_PCIE_LANE_GB.get(gen, 0.0) * width, f"PCIe {gen}.0 x{width}") for gen, width in lanes]
-    if not speeds or min(speeds)[0] == 0:
-        return None
-    slowest, name = min(speeds)
-    return Link(name, slowest, enough=0.25)
+    gpus = re.split(r"^GPU \d+:", status, flags=re.MULTILINE)[1:]
+    return min((sum(map(float, re.findall(r"Link \d+: ([\d.]+) GB/s", gpu))) for gpu in gpus), default=0) or None

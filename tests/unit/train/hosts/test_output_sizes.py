@@ -1,4 +1,4 @@
-"""Last log lines about the outputs: their size, checkpoints in the model folder, and full disks."""
+"""Last log lines about the outputs: checkpoints in the model folder, and full disks."""
 
 import subprocess
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ import pytest
 
 from berth.train.failures.failure import FailureFile, FailureReport
 from berth.train.failures.raised import TRACEBACK
-from berth.train.hosts import outcome, output_sizes
+from berth.train.hosts import outcome
 from tests.unit.train.failures.printed import ending_sentence
 
 
@@ -19,25 +19,6 @@ def write_files(root: Path, files: Mapping[str, int]) -> None:
             file.truncate(length)
 
 
-@pytest.mark.parametrize(
-    ("files", "line"),
-    [
-        ({}, ""),
-        ({"checkpoints/checkpoint-1/model.safetensors": 9}, ""),
-        ({"model/model.safetensors": 90_900_000}, "outputs: model 90.9 MB (1 file), output/data 0.0 MB (0 files)"),
-        (
-            {"model/a": 1_200_000_000, "model/b/c": 34_000_000, "output/data/predictions.json": 150_000},
-            "outputs: model 1,234 MB (2 files), output/data 0.1 MB (1 file)",
-        ),
-    ],
-)
-def test_sizes_line(files: Mapping[str, int], line: str, tmp_path: Path) -> None:
-    write_files(tmp_path, files)
-    (tmp_path / "model").mkdir(exist_ok=True)
-    (tmp_path / "model" / "link").symlink_to("/proc/kcore")
-    assert output_sizes.sizes_line(tmp_path) == line
-
-
 def finish(root: Path, capfd: pytest.CaptureFixture[str]) -> list[str]:
     outcome.finish(outcome.Outcome(0), FailureFile(root / "output" / "failure"), root)
     return capfd.readouterr().out.splitlines()
@@ -46,7 +27,8 @@ def finish(root: Path, capfd: pytest.CaptureFixture[str]) -> list[str]:
 def test_warning_about_checkpoints_in_the_model_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write_files(tmp_path, {f"model/out/checkpoint-{step}/optimizer.pt": 400_000_000 for step in (10, 20, 30, 40)})
     write_files(tmp_path, {"model/model.safetensors": 200_000_000, "model/checkpoint-notes.txt": 9})
-    warning, sizes, last = finish(tmp_path, capfd)
+    (tmp_path / "model" / "link").symlink_to("/proc/kcore")
+    warning, last = finish(tmp_path, capfd)
     model = tmp_path / "model"
     assert warning == (
         f"berth: warning: 1,600 MB of the 1,800 MB in {model} are checkpoints (out/checkpoint-10, out/checkpoint-20, "
@@ -54,12 +36,7 @@ def test_warning_about_checkpoints_in_the_model_folder(tmp_path: Path, capfd: py
         f"fail; have the program write them to {tmp_path}/checkpoints (output_dir of transformers' Trainer), and give "
         "the estimator a checkpoint_s3_uri."
     )
-    assert sizes == "berth: outputs: model 1,800 MB (6 files), output/data 0.0 MB (0 files)"
     assert last == "berth: the job ends with exit code 0"
-
-
-def test_no_sizes_line_without_outputs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert finish(tmp_path, capfd) == ["berth: the job ends with exit code 0"]
 
 
 @pytest.fixture

@@ -196,5 +196,4 @@ def test_require_efa_refuses_variables_that_exclude_efa(name: str, value: str) -
 
 def test_require_efa_has_no_effect_on_one_host() -> None:
     alone = plan(Fabric(), hosts=1, BERTH_REQUIRE_EFA="true")
-    assert "BERTH_REQUIRE_EFA has no effect on one host, whose ranks need no network" in alone.reasons
     assert "NCCL_NET" not in alone.environment

@@ -47,39 +47,21 @@ def test_unknown_chip(name: str) -> None:
     assert peaks.chip(name) is None
 
 
-def nvlink(*speeds: str) -> str:
+def status(*speeds: str) -> str:
     """The output of `nvidia-smi nvlink -s` for one GPU."""
     links = "".join(f"\t Link {number}: {speed}\n" for number, speed in enumerate(speeds))
     return f"GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n{links}"
 
 
 @pytest.mark.parametrize(
-    ("links", "pcie", "name", "gb_per_s"),
+    ("text", "gb_per_s"),
     [
-        pytest.param(nvlink(*["26.562 GB/s"] * 18) * 2, "5, 16\n5, 16\n", "NVLink", 478.116, id="nvlink"),
-        pytest.param(
-            nvlink("25 GB/s", "25 GB/s") + nvlink("25 GB/s", "<inactive>"), "", "NVLink", 25, id="slowest-nvlink"
-        ),
-        pytest.param(
-            nvlink("25 GB/s") + nvlink("<inactive>"), "4, 16\n", "PCIe 4.0 x16", 31.504, id="one-gpu-without-nvlink"
-        ),
-        pytest.param("", "4, 16\n4, 8\n", "PCIe 4.0 x8", 15.752, id="slowest-pcie"),
-        pytest.param(nvlink(), "3, 16\n", "PCIe 3.0 x16", 15.76, id="no-nvlink"),
+        pytest.param(status(*["26.562 GB/s"] * 18) * 2, 478.116, id="nvlink"),
+        pytest.param(status("25 GB/s", "25 GB/s") + status("25 GB/s", "<inactive>"), 25, id="slowest"),
+        pytest.param(status("25 GB/s") + status("<inactive>"), None, id="one-gpu-without-nvlink"),
+        pytest.param(status(), None, id="no-nvlink"),
+        pytest.param("", None, id="no-nvidia-smi"),
     ],
 )
-def test_link_from_nvidia_smi(links: str, pcie: str, name: str, gb_per_s: float) -> None:
-    found = peaks.link(links, pcie)
-    assert found is not None
-    assert (found.name, found.gb_per_s) == (name, pytest.approx(gb_per_s))
-
-
-@pytest.mark.parametrize(
-    ("links", "pcie"),
-    [
-        pytest.param("", "", id="no-nvidia-smi"),
-        pytest.param("", "[N/A], [N/A]\n", id="unknown-in-virtual-machine"),
-        pytest.param("", "9, 16\n", id="unknown-generation"),
-    ],
-)
-def test_unknown_link(links: str, pcie: str) -> None:
-    assert peaks.link(links, pcie) is None
+def test_nvlink_from_nvidia_smi(text: str, gb_per_s: float | None) -> None:
+    assert peaks.nvlink(text) == (gb_per_s and pytest.approx(gb_per_s))
