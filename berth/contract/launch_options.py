@@ -6,8 +6,9 @@ BERTH_DISTRIBUTION and BERTH_PROCESSES_PER_HOST do the same.
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from berth.contract.errors import JobError
@@ -55,6 +56,7 @@ _REFUSED = {
 }
 # These jobs are launched by mpirun too, with the variables that torchrun would set.
 _TORCH_LAUNCHERS = ("sagemaker_torch_distributed_enabled", "sagemaker_pytorch_ddp_enabled")
+_EXPORTS_PARAMETER = "mca_base_env_list"
 _SET_BY_PLAN = {
     "-np",
     "-n",
@@ -310,7 +312,8 @@ def _processes(
 
 
 def _mpi_options(values: Mapping[str, str], problems: list[str]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The user's options for mpirun, and the variables among them (`-x NAME=value`, AWS's `--NCCL_DEBUG=INFO`).
+    """The user's options for mpirun, and the variables among them (`-x NAME=value`, the MCA parameter for the same,
+    AWS's `--NCCL_DEBUG=INFO`).
 
     `-x NAME` without a value is dropped: the ranks of each host have its whole environment anyway.
     """
@@ -329,10 +332,21 @@ def _mpi_options(values: Mapping[str, str], problems: list[str]) -> tuple[tuple[
             problems.append(f"mpirun's {word} is set by the launch plan; remove it from the custom MPI options.")
             next(rest, None)
         elif word in ("-x", "--x"):
-            name, equals, value = next(rest, "").partition("=")
-            exports |= {name: value} if equals else {}
+            exports |= _exports([next(rest, "")])
+        elif word in ("-mca", "--mca", "-gmca", "--gmca"):
+            parameter = [*islice(rest, 2)]
+            if parameter[:1] == [_EXPORTS_PARAMETER]:
+                exports |= _exports(parameter[-1].split(";"))
+            else:
+                options += [word, *parameter]
         elif match := re.fullmatch(r"--(NCCL_DEBUG)(?:=(.*))?", word):
             exports[match[1]] = match[2] if match[2] is not None else next(rest, "INFO")
         else:
             options.append(word)
     return tuple(options), exports
+
+
+def _exports(given: Iterable[str]) -> dict[str, str]:
+    """The variables with a value among `NAME=value` and `NAME`."""
+    pairs = (text.partition("=") for text in given)
+    return {name.strip(): value for name, equals, value in pairs if equals}

@@ -1,7 +1,7 @@
 """Makes the launch plan, which says what runs on which hosts, from the job, the hardware and the environment.
 
 job                the job as SageMaker describes it
-hardware           GPUs, CPUs and network interfaces of this host
+hardware           GPUs, CPUs and /dev/shm of this host
 plan               the launch plan and its reasons; sentences has the text of some of them
 planned_variables  environment variables that the plan sets
 mpirun             mpirun's command line, and what its output means

@@ -1,4 +1,4 @@
-"""What this host has: GPUs, CPUs, network interfaces.
+"""What this host has: GPUs, CPUs, /dev/shm, network interfaces.
 
 Reads devices and cgroups (v1 and v2), not the instance type: a container's share is often smaller than the machine.
 Does not import torch. Functions that read files take the root of the file system, so that a test can pass another one.
@@ -13,6 +13,7 @@ from berth.runtime.cpus import count_cpus
 from berth.runtime.gpu.driver import count_gpus, torch_cuda
 from berth.runtime.interfaces import network_interfaces
 
+SMALL_SHM_BYTES = 1 << 30
 _ROOT = Path("/")
 
 
@@ -21,12 +22,13 @@ class Hardware:
     """One host's hardware.
 
     gpus: the GPU devices; after the check of the driver, those that it offers. cuda: the CUDA version that torch was
-    built for, None for a CPU build.
+    built for, None for a CPU build. shm: size of /dev/shm in bytes, None if unknown.
     """
 
     gpus: int
     cuda: str | None
     cpus: int
+    shm: int | None
     interfaces: tuple[str, ...]
 
     @property
@@ -41,5 +43,14 @@ def probe(root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> Hardwa
         gpus=count_gpus(root, environ),
         cuda=torch_cuda(),
         cpus=count_cpus(root),
+        shm=_shm_size(root),
         interfaces=network_interfaces(root),
     )
+
+
+def _shm_size(root: Path) -> int | None:
+    try:
+        status = os.statvfs(root / "dev/shm")
+    except OSError:
+        return None
+    return status.f_frsize * status.f_blocks

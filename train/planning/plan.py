@@ -10,12 +10,12 @@ from typing import Literal
 
 from berth.contract.errors import JobError
 from berth.contract.host_names import listed
-from berth.contract.launch_options import REQUIRE_EFA, SMDISTRIBUTED, LaunchOptions
+from berth.contract.launch_options import REQUIRE_EFA, SMDISTRIBUTED, TRACE, LaunchOptions
 from berth.contract.masking import STARS, masked, shown
 from berth.contract.own_program import run_qa_error
 from berth.runtime.interfaces import choose_interface
 from berth.train.planning import efa, model_parallel, sentences, smddp
-from berth.train.planning.hardware import Hardware
+from berth.train.planning.hardware import SMALL_SHM_BYTES, Hardware
 from berth.train.planning.job import Job, divided_channels, hosts_left_out, program_arguments
 from berth.train.planning.mpirun import Launcher, check_version, mpirun_command, our_settings
 from berth.train.planning.mpirun_settings import user_settings, without_conflicts
@@ -187,6 +187,8 @@ def make_plan(job: Job, options: LaunchOptions, found: HostFindings, environ: Ma
         reasons=(
             *_reasons(job, options, found, choice),
             *left_out,
+            *sentences.ineffective_variables(settings),
+            *sentences.gloo_interface_warning(settings, choice.backend),
         ),
         idle_gpus=_idle_gpus(options, choice, found.hardware.usable_gpus),
         exported=frozenset(options.exports),
@@ -278,6 +280,13 @@ def _reasons(job: Job, options: LaunchOptions, found: HostFindings, choice: _Cho
         reasons.append(
             f"{options.processes_source} has no effect without a distribution: set BERTH_DISTRIBUTION to mpi as well"
         )
+    if job.program is not None and options.trace:
+        reasons.append(f"{TRACE} has no effect on your own program: it traces run_qa's steps only")
+    if job.program is not None and options.processes is None and "processes_per_host" in job.hyperparameters:
+        reasons.append(
+            "the hyperparameter processes_per_host is passed to your program: to set the number of ranks per host, set "
+            "BERTH_DISTRIBUTION to mpi and BERTH_PROCESSES_PER_HOST to that number"
+        )
     reasons.append("; ".join([*options.reasons, choice.ranks_reason]))
     if choice.kind == "mpirun":
         reasons += model_parallel.reasons(options, choice.ranks * len(job.hosts), found.transformers)
@@ -286,6 +295,8 @@ def _reasons(job: Job, options: LaunchOptions, found: HostFindings, choice: _Cho
         reasons.append(f"{idle} of {gpus} GPUs stay idle: the job requests {choice.ranks} processes per host")
     if choice.kind == "mpirun" and job.program is not None and (divided := divided_channels(job)):
         reasons.append(sentences.divided_channels_warning(divided))
+    if hardware.shm is not None and hardware.shm < SMALL_SHM_BYTES:
+        reasons.append(sentences.small_shm_warning(hardware.shm, choice.ranks if choice.backend != "gloo" else 1))
     if fabric is not None and (fabric.devices or (choice.backend != "gloo" and not alone)):
         reasons.append(efa.network_line(fabric, choice.backend, alone=alone))
     if job.network_interface and choice.interface != job.network_interface and not alone:

@@ -15,8 +15,8 @@ from berth.train.planning.smddp import Library
 from tests.unit.train.planning.plans import LAUNCHER
 
 HARDWARE = {
-    "no GPU": Hardware(gpus=0, cuda=None, cpus=8, interfaces=("eth0", "lo")),
-    "8 GPUs": Hardware(gpus=8, cuda="13.0", cpus=96, interfaces=("eth0", "lo")),
+    "no GPU": Hardware(gpus=0, cuda=None, cpus=8, shm=8 << 30, interfaces=("eth0", "lo")),
+    "8 GPUs": Hardware(gpus=8, cuda="13.0", cpus=96, shm=500 << 30, interfaces=("eth0", "lo")),
 }
 WITHOUT_SMDDP = Library(obstacle="it is not in this image")
 

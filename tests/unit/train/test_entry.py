@@ -316,7 +316,7 @@ ON_A_GPU = START.replace(
     "sys.exit(",
     """from berth.train import entry
 from berth.train.planning.hardware import Hardware
-entry.probe = lambda: Hardware(1, "13.0", 4, ("lo",))
+entry.probe = lambda: Hardware(1, "13.0", 4, None, ("lo",))
 sys.exit(""",
 )
 

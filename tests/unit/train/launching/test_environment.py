@@ -24,7 +24,7 @@ MPIRUN = {
     "OMPI_COMM_WORLD_LOCAL_RANK": "1",
     "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
 }
-CPU = Hardware(gpus=0, cuda=None, cpus=2, interfaces=("lo",))
+CPU = Hardware(gpus=0, cuda=None, cpus=2, shm=None, interfaces=("lo",))
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def test_sagemaker_variables_describe_this_host_without_files(tmp_path: Path) -> None:
-    hardware = Hardware(gpus=2, cuda="13.0", cpus=1, interfaces=())
+    hardware = Hardware(gpus=2, cuda="13.0", cpus=1, shm=None, interfaces=())
     resources = {"hosts": ["algo-1", "algo-2"], "current_host": "algo-2"}
     hyperparameters = {"sagemaker_job_name": '"123"', "sagemaker_region": '"eu-west-1"', "epochs": "3"}
     config = tmp_path / "input/config"

@@ -11,8 +11,8 @@ from berth.train.planning.mpirun import Launcher
 from berth.train.planning.plan import HostFindings, Plan, make_plan
 
 LAUNCHER = Launcher("/v/bin/python", "/v/bin/mpirun", 4, "/run/berth", "/k/ssh_config")
-CPU = Hardware(gpus=0, cuda=None, cpus=4, interfaces=("eth0", "lo"))
-GPU8 = Hardware(gpus=8, cuda="13.0", cpus=96, interfaces=("eth0", "eth1", "lo"))
+CPU = Hardware(gpus=0, cuda=None, cpus=4, shm=4 << 30, interfaces=("eth0", "lo"))
+GPU8 = Hardware(gpus=8, cuda="13.0", cpus=96, shm=500 << 30, interfaces=("eth0", "eth1", "lo"))
 
 
 def job(

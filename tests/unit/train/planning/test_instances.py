@@ -2,14 +2,16 @@
 
 import shlex
 
+import pytest
+
 from berth.train.planning.efa import Fabric
 from berth.train.planning.hardware import Hardware
 from berth.train.planning.plan import Plan
 from tests.unit.train.planning.plans import job, plan_of
 
 RANK = "/v/bin/python -P -m berth.train.launching.rank /run/berth"
-P4D = Hardware(gpus=8, cuda="13.0", cpus=96, interfaces=("eth0", "eth1", "eth2", "eth3", "lo"))
-G4DN = Hardware(gpus=4, cuda="13.0", cpus=48, interfaces=("eth0", "lo"))
+P4D = Hardware(gpus=8, cuda="13.0", cpus=96, shm=576 << 30, interfaces=("eth0", "eth1", "eth2", "eth3", "lo"))
+G4DN = Hardware(gpus=4, cuda="13.0", cpus=48, shm=96 << 30, interfaces=("eth0", "lo"))
 
 
 def plan(hardware: Hardware, hosts: int, efa: int) -> Plan:
@@ -73,3 +75,13 @@ launch plan
         "OMP_NUM_THREADS": "12",
         "PYTHONUNBUFFERED": "1",
     }
+
+
+@pytest.mark.parametrize("gpus", [4, 8])
+def test_plan_warns_about_dockers_default_shared_memory(gpus: int) -> None:
+    hardware = Hardware(gpus, "13.0", 48, 64 << 20, ("eth0", "lo"))
+    plan = plan_of(job(), hardware)
+    (reason,) = (each for each in plan.reasons if "/dev/shm" in each)
+    assert reason.startswith("/dev/shm has only 64 MiB: NCCL needs about 10 MiB of it for each connection")
+    assert f"between the {gpus} GPUs" in reason
+    assert "docker run --shm-size" in reason

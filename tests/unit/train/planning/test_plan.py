@@ -55,9 +55,9 @@ launch plan
   backend: nccl, over eth1: 8 GPUs on each host
   because: 8 processes per host: one for each GPU""",
     ),
-    "user program with idle GPUs and a secret": (
+    "user program with idle GPUs, little shared memory and a secret": (
         job(program="train.py", epochs="3", model='"bert"', hub_token="abc", sagemaker_region='"eu-west-1"'),
-        Hardware(gpus=8, cuda="13.0", cpus=8, interfaces=("eth0", "lo")),
+        Hardware(gpus=8, cuda="13.0", cpus=8, shm=64 << 20, interfaces=("eth0", "lo")),
         {},
         """\
 7 of 8 GPUs may stay idle, because your program runs once per host unless a distribution is asked for: give the \
@@ -68,7 +68,10 @@ launch plan
   hosts: 1: algo-1
   ranks: none, the program runs once
   backend: nccl, over lo: 8 GPUs on each host
-  because: your own program runs once per host unless a distribution is asked for""",
+  because: your own program runs once per host unless a distribution is asked for
+  because: /dev/shm has only 64 MiB: data loader workers and NCCL use it, and the program crashes with a bus error if \
+it is full; give the container more (docker run --shm-size, or shm_size in the local session's container_config), or \
+set dataloader_num_workers to 0""",
     ),
     "user program with mpi and custom options, at log level debug": (
         job(
@@ -141,13 +144,20 @@ def test_plan_names_the_users_interface(hardware: Hardware, environ: dict[str, s
     assert not [name for name in environ if plan.environment.get(name, environ[name]) != environ[name]]
 
 
+def test_plan_warns_about_interface_list_for_gloo() -> None:
+    environ = {"GLOO_SOCKET_IFNAME": "^docker0"}
+    last = [plan_of(job(program="train.py"), hardware, environ).reasons[-1] for hardware in (CPU, GPU8)]
+    warning = "GLOO_SOCKET_IFNAME is ^docker0, but gloo accepts only names"
+    assert [line.startswith(warning) for line in last] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("program", "hardware", "environ", "value"),
     [
         ("train.py", CPU, {}, "true"),
         ("train.py", CPU, {"BERTH_DISTRIBUTION": "mpi"}, "true"),
         ("train.py", CPU, {"ACCELERATE_USE_CPU": "false"}, "false"),
-        ("train.py", Hardware(2, None, 4, ("lo",)), {}, "true"),
+        ("train.py", Hardware(2, None, 4, None, ("lo",)), {}, "true"),
         ("train.py", GPU8, {"BERTH_DISTRIBUTION": "mpi"}, None),
         (None, CPU, {}, None),
     ],
@@ -221,9 +231,18 @@ def test_hyperparameter_processes_per_host_is_passed_to_user_program() -> None:
     plan = plan_of(job(program="train.py", processes_per_host="many", sagemaker_mpi_enabled="true"), CPU, {})
     assert plan.ranks_per_host == 1
     assert plan.reasons == (
+        "the hyperparameter processes_per_host is passed to your program: to set the number of ranks per host, set "
+        "BERTH_DISTRIBUTION to mpi and BERTH_PROCESSES_PER_HOST to that number",
         "mpirun: distribution mpi was asked for; 1 process per host: no GPU, and neither distribution nor "
         "BERTH_PROCESSES_PER_HOST says how many",
     )
+
+
+def test_trace_has_no_effect_on_user_program() -> None:
+    environ = {"BERTH_TRACE": "10-12"}
+    sentence = "BERTH_TRACE has no effect on your own program: it traces run_qa's steps only"
+    assert sentence in plan_of(job(program="train.py"), CPU, environ).reasons
+    assert sentence not in plan_of(job(), CPU, environ).reasons
 
 
 @pytest.mark.parametrize(
@@ -265,7 +284,7 @@ MPI_REQUESTED = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processe
 def test_idle_gpus_come_first_unless_a_distribution_is_requested(
     gpus: int, hyperparameters: dict[str, str], environ: dict[str, str], idle: bool
 ) -> None:
-    hardware = Hardware(gpus=gpus, cuda="13.0", cpus=8, interfaces=("eth0", "lo"))
+    hardware = Hardware(gpus=gpus, cuda="13.0", cpus=8, shm=None, interfaces=("eth0", "lo"))
     plan = plan_of(job(("algo-1", "algo-2"), program="train.py", **hyperparameters), hardware, environ)
     assert bool(plan.idle_gpus) == idle
     assert plan.ranks_per_host == (1 if idle or "none" in environ.values() else gpus)
@@ -274,18 +293,18 @@ def test_idle_gpus_come_first_unless_a_distribution_is_requested(
 
 
 def test_plan_names_gpus_that_a_cpu_torch_cannot_use() -> None:
-    plan = plan_of(job(), Hardware(2, None, 4, ("lo",)), {})
+    plan = plan_of(job(), Hardware(2, None, 4, None, ("lo",)), {})
     assert (plan.backend, plan.ranks_per_host) == ("gloo", 1)
     assert "this host has 2 GPUs but this image's torch is a CPU build: use an image of a CUDA profile" in plan.reasons
 
 
 def test_secrets_in_custom_mpi_options_are_masked() -> None:
-    options = "-x WANDB_API_KEY=abc -x HF_TOKEN=abc -x A=b -x HOME"
+    options = "-x WANDB_API_KEY=abc --mca mca_base_env_list 'HF_TOKEN=abc;A=b;HOME'"
     training_job = job(program="train.py", sagemaker_mpi_enabled="true", sagemaker_mpi_custom_mpi_options=options)
     plan = plan_of(training_job, CPU, {"BERTH_LOG_LEVEL": "debug"})
     assert (plan.environment["WANDB_API_KEY"], plan.environment["HF_TOKEN"]) == ("abc", "abc")
     assert plan.environment["A"] == "b"
-    assert "-x" not in plan.command
+    assert "mca_base_env_list" not in plan.command
     assert "WANDB_API_KEY ***" in plan.render("algo-1")
     assert "abc" not in plan.render("algo-1")
 
@@ -393,7 +412,7 @@ def test_plan_matches_no_metric_expression() -> None:
         r"f1.*=\D*(.*?)$",
     ]
     environ = {"BERTH_LOG_LEVEL": "debug"}
-    gpus = Hardware(gpus=8, cuda="13.0", cpus=8, interfaces=("eth0", "lo"))
+    gpus = Hardware(gpus=8, cuda="13.0", cpus=8, shm=None, interfaces=("eth0", "lo"))
     training_job = job(program="train.py", num_train_epochs="3", x='{"epoch": 1}')
     lines = [
         line for host in (CPU, gpus) for line in plan_of(training_job, host, environ).render("algo-1").splitlines()
@@ -411,3 +430,15 @@ def test_plan_matches_no_metric_expression() -> None:
 )
 def test_module_program(name: str, hyperparameters: dict[str, str], command: str) -> None:
     assert shlex.join(plan_of(job(program=name, **hyperparameters), CPU, {}).module_program) == command
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [
+        (["HF_MODEL_ID", "HF_TASK"], "HF_MODEL_ID and HF_TASK have no effect in a training job: name the model "),
+        (["HF_TASK"], "HF_TASK has no effect in a training job: name the model with the hyperparameter "),
+        (["CA_REPOSITORY_ARN"], "CA_REPOSITORY_ARN has no effect: set PIP_INDEX_URL to the repository's address"),
+    ],
+)
+def test_plan_names_variables_without_effect(names: list[str], sentence: str) -> None:
+    assert plan_of(job(), CPU, dict.fromkeys(names, "x")).reasons[-1].startswith(sentence)

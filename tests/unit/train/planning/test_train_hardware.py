@@ -12,6 +12,7 @@ def test_probe_this_machine() -> None:
     detected = hardware.probe()
     assert detected.cpus > 0
     assert "lo" in detected.interfaces
+    assert detected.shm is None or detected.shm > 0
 
 
 def test_interface_here_is_empty_unless_the_host_has_it(tmp_path: Path) -> None:
