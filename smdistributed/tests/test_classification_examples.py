@@ -61,6 +61,7 @@ def test_text_classification_with_two_partitions(tmp_path: Path) -> None:
     assert model.config.id2label[int(found)] == "neutral"
 
 
+@pytest.mark.nightly
 def test_own_texts_on_two_replicas(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, OWN)))
     more = {**model_parallel(1), "SM_CHANNEL_TRAIN": str(tmp_path)}
@@ -87,7 +88,9 @@ def test_images_with_two_partitions_and_on_two_ranks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pairs", "expected"),
     [
-        ([], "train.jsonl is missing: put it into the channel train, or omit the channel."),
+        pytest.param(
+            [], "train.jsonl is missing: put it into the channel train, or omit the channel.", marks=pytest.mark.nightly
+        ),
         (OWN, "12 pairs are fewer than a batch of 32: reduce --batch_size."),
     ],
 )

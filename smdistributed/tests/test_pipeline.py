@@ -1,4 +1,4 @@
-"""Pipelines of real ranks against one process: one launch with 2 ranks and, nightly, one with 4 run all cases."""
+"""Pipelines of real ranks against one process: a launch with 2 ranks and, nightly, two more with 2 and with 4."""
 
 from typing import Any
 
@@ -21,14 +21,22 @@ results["swapped"] = pipeline_faults.swapped()
 """
 TWO = """
 cases = [
-    ("mlp", dict(microbatches=1)), ("mlp", dict(microbatches=8, pipeline="simple")),
-    ("mlp", dict(microbatches=4, active_microbatches=1)),
-    ("vit", dict(microbatches=4)), ("roberta", dict(microbatches=4, pipeline="simple")),
-    ("bert", dict(microbatches=4)), ("gpt2", dict(microbatches=2)), ("skips", dict(microbatches=4)),
-    ("dicts", dict(microbatches=3)), ("bert", dict(microbatches=4, deterministic_server=True)),
+    ("mlp", dict(microbatches=4, active_microbatches=1)), ("roberta", dict(microbatches=4, pipeline="simple")),
+    ("bert", dict(microbatches=4)), ("dicts", dict(microbatches=3)),
 ]
 results["cases"] = [pipeline_cases.equality(kind, {"partitions": 2, **more}) for kind, more in cases]
-results["to the last bit"] = [pipeline_repeats.to_the_last_bit(kind, 2) for kind in ("mlp", "roberta", "gpt2")]
+results["to the last bit"] = [pipeline_repeats.to_the_last_bit("roberta", 2)]
+results["with dropout"] = [pipeline_repeats.independent("noisy", (1, 2))]
+result(results)
+"""
+MORE_ON_TWO = """
+cases = [
+    ("mlp", dict(microbatches=1)), ("mlp", dict(microbatches=8, pipeline="simple")), ("vit", dict(microbatches=4)),
+    ("gpt2", dict(microbatches=2)), ("skips", dict(microbatches=4)),
+    ("bert", dict(microbatches=4, deterministic_server=True)),
+]
+results["cases"] = [pipeline_cases.equality(kind, {"partitions": 2, **more}) for kind, more in cases]
+results["to the last bit"] = [pipeline_repeats.to_the_last_bit(kind, 2) for kind in ("mlp", "gpt2")]
 results["with dropout"] = [pipeline_repeats.independent("noisy", (1, 2))]
 result(results)
 """
@@ -52,10 +60,12 @@ result(results)
 """
 
 
+ON_2 = pytest.param((2, TWO), id="2 ranks")
+MORE_ON_2 = pytest.param((2, MORE_ON_TWO), id="2 ranks, more models", marks=pytest.mark.nightly)
 ON_4 = pytest.param((4, FOUR), id="4 ranks", marks=pytest.mark.nightly)
 
 
-@pytest.fixture(scope="module", params=[pytest.param((2, TWO), id="2 ranks"), ON_4])
+@pytest.fixture(scope="module", params=[ON_2, MORE_ON_2, ON_4])
 def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """The results of each rank."""
     size, body = request.param
@@ -66,7 +76,7 @@ def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_pipeline_equals_one_process(ranks: list[Any]) -> None:
     """Loss, gradients, parameters and momentum of 9 steps, within 2e-6 or three times the noise."""
     cases = ranks[0]["cases"]
-    assert len(cases) == 10
+    assert len(cases) >= 4
     assert [each["case"] for each in cases if each["bad"]] == [], cases
 
 

@@ -18,7 +18,7 @@ PINS = pins_file.load()
 HASH = f" \\\n    --hash=sha256:{'a' * 64}\n"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_proof_script_trains_saves_and_resumes(tmp_path: Path) -> None:
     """With transformers 4 the script runs when `profile add` proves such a set: see
     bench/results/2026-11-24-profile-add.md."""

@@ -59,6 +59,7 @@ def test_one_worker_makes_graph_and_all_load_it(model: Path, tmp_path: Path) -> 
     assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 1
 
 
+@pytest.mark.nightly
 def test_killed_conversion_is_not_repeated(model: Path, tmp_path: Path) -> None:
     workers = start_workers(model, tmp_path, 2)
     deadline = time.monotonic() + 120

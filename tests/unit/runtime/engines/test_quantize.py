@@ -217,6 +217,7 @@ def test_nncf_error_is_reported(model: Path, monkeypatch: pytest.MonkeyPatch) ->
         quantize.add_int8(model / FOLDER, QUESTIONS, SETTINGS, ANY, print)
 
 
+@pytest.mark.nightly
 def test_add_int8_runs_in_child_process(model: Path) -> None:
     lines: list[str] = []
     quantization.add_int8(model, QUESTIONS, SETTINGS, ANY, lines.append)

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.serve.models.machine import Session, write_models
 
 
-@pytest.mark.parametrize("examples", [2, pytest.param(6, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("examples", [1, pytest.param(6, marks=pytest.mark.nightly)])
 @pytest.mark.slow
 def test_random_loads_invocations_unloads_and_kills(
     examples: int, tmp_path: Path, tiny_model: Path, other_tiny_model: Path

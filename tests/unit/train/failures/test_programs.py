@@ -41,8 +41,22 @@ class Run(Wrapped):
         super().__init__(folder, program(folder, **fields, host="algo-1", shell=name.endswith(".sh")))
 
 
+NIGHTLY = {
+    "launched_arguments.sh",
+    "launched_kill.py",
+    "torchrun_by_subprocess.py",
+    "accelerate_launch.sh",
+    "orphans.py",
+    "deep_stack.py",
+}
+"""Programs that import torch or transformers, often in several processes; others fail in the same way without them."""
+
+
 def _parameters() -> list[object]:
-    return [pytest.param(case, id="-".join([case.program, *case.environment])) for case in CASES if not case.in_image]
+    cases = [case for case in CASES if not case.in_image]
+    marks = [pytest.mark.nightly if case.program in NIGHTLY else () for case in cases]
+    ids = ["-".join([case.program, *case.environment]) for case in cases]
+    return [pytest.param(case, id=name, marks=mark) for case, name, mark in zip(cases, ids, marks, strict=True)]
 
 
 @pytest.mark.slow

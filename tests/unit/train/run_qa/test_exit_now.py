@@ -15,7 +15,7 @@ exit_now(3)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_exit_now_flushes_and_runs_atexit_functions() -> None:
     result = subprocess.run([sys.executable, "-P", "-c", PROGRAM], capture_output=True, text=True, timeout=600)
     assert (result.returncode, result.stdout, result.stderr) == (3, "output atexit\n", "")

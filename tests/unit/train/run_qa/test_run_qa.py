@@ -210,7 +210,7 @@ def test_single_nan_loss_does_not_affect_later_losses(
     assert "train_loss" not in job.metrics()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_int8_export_is_measured_or_refused(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:

@@ -65,8 +65,8 @@ def state_of(folder: Path, new: dict[str, torch.Tensor]) -> str:
     return "earlier"
 
 
-@pytest.mark.parametrize("earlier", [False, pytest.param(True, marks=pytest.mark.nightly)])
-@pytest.mark.slow
+@pytest.mark.parametrize("earlier", [False, True])
+@pytest.mark.nightly
 def test_kill_at_any_moment_never_leaves_a_mixed_model(earlier: bool, tmp_path: Path, tiny_model: Path) -> None:
     """The earlier model has one hidden layer less. Its weights are in one file, and the new model's in several."""
     before = tmp_path / "before"

@@ -131,7 +131,7 @@ def test_accelerate_without_and_with_process_group_is_noted(tmp_path: Path) -> N
     assert events(tmp_path) == [expected, expected]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ignored_fsdp_on_cpu_is_noted(tmp_path: Path) -> None:
     assert (
         run_ranks(CREATE_EVENTS + SHARDED, tmp_path, BERTH_RANK_EVENTS="events") == ["DistributedType.MULTI_CPU\n"] * 2
@@ -146,7 +146,7 @@ def test_ignored_fsdp_on_cpu_is_noted(tmp_path: Path) -> None:
     [
         (LINEAR, SGD, 0, "differ"),
         pytest.param(f"DistributedDataParallel({LINEAR})", SGD, 0, "are equal", marks=pytest.mark.nightly),
-        (f"DistributedDataParallel({LINEAR})", ZERO, 1, "are equal"),
+        pytest.param(f"DistributedDataParallel({LINEAR})", ZERO, 1, "are equal", marks=pytest.mark.nightly),
         (f"fully_shard({LINEAR})", SGD, 1, "are sharded"),
     ],
     ids=["not wrapped", "wrapped", "wrapped, sharded optimizer", "sharded"],

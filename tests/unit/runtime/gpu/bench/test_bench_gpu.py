@@ -58,7 +58,7 @@ def test_bench_gpu_without_torch(bare: Path, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_bench_gpu_skips_check_of_missing_folder(bare: Path, tmp_path: Path) -> None:
     shutil.rmtree(bare / "serve")
     options = ["--device", "cpu", "--only", "matrix-product", "--only", "inference"]

@@ -189,7 +189,10 @@ def test_paths_need_no_hub(names: list[Any]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("hyperparameters", "address"),
-    [({"model_name_or_path": "bert-base-uncased"}, "silent_hub"), ({"dataset_name": "squad"}, "refusing_hub")],
+    [
+        pytest.param({"model_name_or_path": "bert-base-uncased"}, "silent_hub", marks=pytest.mark.nightly),
+        ({"dataset_name": "squad"}, "refusing_hub"),
+    ],
 )
 def test_unreachable_hub_is_reported_within_seconds(
     hyperparameters: dict[str, str],
