@@ -292,6 +292,7 @@ def models(draw: st.DrawFn, depth: int = 3) -> nn.Module:
     return nn.Sequential(*(build(depth - 1) for _ in range(draw(st.integers(2, 5)))))
 
 
+@pytest.mark.slow
 @given(models(), st.integers(2, 5))
 @settings(max_examples=200)
 def test_plan_of_any_model_is_valid(model: nn.Module, degree: int) -> None:

@@ -58,6 +58,7 @@ def test_coordinates_of_ranks_are_unique(topology: Topology) -> None:
     assert len(set(coordinates(topology))) == topology.world_size
 
 
+@pytest.mark.slow
 @given(topologies)
 def test_groups_are_disjoint_cover_all_ranks_and_have_one_size(topology: Topology) -> None:
     expected = {

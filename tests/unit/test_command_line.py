@@ -132,6 +132,7 @@ def test_build_does_not_import_boto3() -> None:
     assert (done.returncode, done.stderr) == (0, "[]\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("buffered", [True, False])
 def test_full_disk_behind_a_pipe_is_one_error_line(buffered: bool) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}

@@ -199,6 +199,7 @@ def test_gpu_page_shows_the_network_lines_of_a_job() -> None:
         assert efa.network_line(fabric, "nccl").partition("X")[0] in page
 
 
+@pytest.mark.slow
 def test_program_of_the_spot_page_resumes_after_sigterm(tmp_path: Path) -> None:
     """After SIGTERM the program saves its step and ends with exit code 0; the next run goes on from the saved step."""
     page = (pins.ROOT / "docs/spot.md").read_text()

@@ -66,6 +66,7 @@ def test_links_are_relative() -> None:
     assert found == {name: f"../{folder}" for name, folder in LINKS.items()}
 
 
+@pytest.mark.slow
 def test_wheel_of_a_clone_contains_every_module_as_a_regular_file(tmp_path: Path) -> None:
     wheel = build_wheel(copy(tracked(), tmp_path / "clone"), tmp_path / "dist")
     assert sorted(wheel) == sorted(filter(None, map(packaged, tracked())))
@@ -75,6 +76,7 @@ def test_wheel_of_a_clone_contains_every_module_as_a_regular_file(tmp_path: Path
     assert wheel[f"berth/{plan}"].file_size == (pins.ROOT / plan).stat().st_size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("image", pins.IMAGES)
 def test_wheel_of_an_image_contains_only_its_folders(image: str, tmp_path: Path) -> None:
     """The wheel is built from the files that .dockerignore lets through and the stage `kit-…` copies."""

@@ -48,6 +48,7 @@ def test_file_is_tested_by_its_mirror_folder_and_parents(tmp_path: Path) -> None
         assert mutations.mirrors(Path(path), tmp_path) == tests
 
 
+@pytest.mark.slow
 def test_mutation_is_found_if_a_test_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # the tests need no plugins, which are slow to import
     (tmp_path / "test_a.py").write_text("import b\ndef test_it(): assert b.VALUE == 1\n")

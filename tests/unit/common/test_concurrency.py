@@ -83,6 +83,7 @@ def test_result_raises_the_error_of_the_work() -> None:
         BackgroundTask(work).result()
 
 
+@pytest.mark.slow
 def test_ctrl_c_lets_threads_clean_up_before_the_process_ends(tmp_path: Path) -> None:
     program = f"""
 import os, pathlib, signal, threading, time

@@ -112,6 +112,7 @@ def failing_engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineDouble]:
         yield double
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

@@ -77,6 +77,7 @@ def test_schema_reports_problems_like_image(hyperparameters: dict[str, str]) -> 
     assert str(host.value) == str(image.value)
 
 
+@pytest.mark.slow
 def test_schema_module_prints_only_schema() -> None:
     command = [sys.executable, "-P", "-m", "berth.train.run_qa.schema"]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -95,6 +95,7 @@ def test_podman_is_recognised_by_its_version(monkeypatch: pytest.MonkeyPatch) ->
     assert error.startswith("The Docker engine failed: ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("helper", ["", "exit 1", "echo hunter2", "echo hunter2; exit 1"])
 def test_broken_credential_helper_is_reported_without_its_output(
     helper: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -32,6 +32,7 @@ with scratch.first_signal_only(), scratch.scratch_folder("berth-proof-", Path(sy
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("during", ["wait", "removal"])
 def test_second_ctrl_c_does_not_interrupt_cleanup(tmp_path: Path, during: str) -> None:
     """The second Ctrl-C comes while the first waits for the child process, or while the folder is removed."""

@@ -219,6 +219,7 @@ def test_answers_are_whole_characters(tokenizer: Any, context: str, token: int, 
     assert (span.answer, context[span.start : span.end]) == (answer, answer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoding", [EVALUATION, SERVING, replace(SERVING, n_best=5, no_answer=True)])
 def test_spans_lie_inside_random_text(tokenizer: Any, byte_level: Any, decoding: Decoding) -> None:
     rng = random.Random(5)
@@ -268,6 +269,7 @@ def random_logits(windows: list[Window]) -> list[np.ndarray[Any, Any]]:
     return [rng.normal(size=len(window.input_ids)) for window in windows]
 
 
+@pytest.mark.slow
 def test_character_limits_apply_before_texts_are_copied(tokenizer: Any) -> None:
     """A word of more than 100 characters is one token, so a few tokens can have any number of characters."""
     context = " ".join(f"{number:0>20000}" for number in range(100))

@@ -13,6 +13,7 @@ from berth.qa.tokenizer import PairTokenizer, SharingTokenizer, SlowTokenizerErr
 SPELT = "one [SEP] two</s>[CLS]<mask> [MASK] three <s> four [PAD]<pad>[UNK]<unk>"
 
 
+@pytest.mark.slow
 def test_sharing_tokenizer_equals_the_library(tokenizer: Any, byte_level: Any, sample: Path) -> None:
     pairs = [(example.question, example.context) for example in read(sample / "squad-heldout.json.xz")[:60]]
     for each in (tokenizer, byte_level):
@@ -86,6 +87,7 @@ def whole_words() -> Any:
     )
 
 
+@pytest.mark.slow
 def test_spelt_special_tokens_are_plain_text(tokenizer: Any, byte_level: Any) -> None:
     for fast in (tokenizer, byte_level, sentence_piece(), whole_words()):
         plain = PairTokenizer.of(fast, token_types=False)

@@ -43,6 +43,7 @@ def compare_with_own_truncation(tokenizer: Any, examples: list[Example], max_len
         assert len(window.input_ids) <= max_length
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("max_length", "stride"), [(384, 128), (64, 16), (40, 0), (48, 20)])
 def test_windows_equal_the_tokenizers_own_truncation(
     tokenizer: Any, sample: Path, max_length: int, stride: int
@@ -51,6 +52,7 @@ def test_windows_equal_the_tokenizers_own_truncation(
     compare_with_own_truncation(tokenizer, examples, max_length, stride)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("max_length", "stride"), [(384, 128), (100, 30)])
 def test_byte_level_windows_equal_own_truncation(byte_level: Any, sample: Path, max_length: int, stride: int) -> None:
     examples = [e for e in read(sample / "squad-heldout.json.xz") if len(e.question) < 60][::8]

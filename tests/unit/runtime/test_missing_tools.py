@@ -59,6 +59,7 @@ def source(folder: Path, name: str) -> str:
     return archive.name
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_tools")
 def test_compiled_package_suggests_pip_wheel(tmp_path: Path) -> None:
     sentence = failure(tmp_path, f"\n./{source(tmp_path, 'tinyext')}\n")
@@ -152,6 +153,7 @@ def test_archive_line(line: str, archive: str) -> None:
     assert archive_line(line) == archive
 
 
+@pytest.mark.slow
 def test_pip_accepts_archive_lines(tmp_path: Path) -> None:
     """GitHub's archives have one folder that contains all files."""
     lines = []

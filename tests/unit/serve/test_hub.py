@@ -22,6 +22,7 @@ def own_tmpdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("revision", ["", COMMIT])
 def test_model_is_fetched_from_the_hub_once(tiny_model: Path, tmp_path: Path, revision: str) -> None:
     (tmp_path / "model").mkdir()
@@ -43,6 +44,7 @@ def failed_fetch(folder: Path, **variables: str) -> str:
     return str(caught.value)
 
 
+@pytest.mark.slow
 def test_failed_fetch_is_reported_with_the_reason(tiny_model: Path, tmp_path: Path) -> None:
     with hub_of(HubDouble({"me/tiny": tiny_model, "me/gated": tiny_model}, gated=frozenset({"me/gated"}))) as hub:
         for name, revision, reason in (

@@ -19,6 +19,8 @@ from berth.train import entry
 from berth.train.hosts.events import Event, Signalled
 from berth.train.hosts.rendezvous import Stopped
 
+pytestmark = pytest.mark.slow
+
 HOSTS = ["127.0.0.1", "localhost"]
 PROGRAM = """
 import os, sys, qa
@@ -119,7 +121,6 @@ for number in range(40_000):
 """
 
 
-@pytest.mark.slow
 def test_job_survives_a_log_that_is_not_read_for_longer_than_the_peer_timeout(tmp_path: Path) -> None:
     """Each host prints 2.8 MB, more than the pipes between program and log hold, so its program waits."""
     processes, _ = start_hosts(tmp_path, HOSTS, PRINTS, BERTH_PEER_TIMEOUT="4")
@@ -196,7 +197,6 @@ def run_and_stop(
     ],
     ids=["exits 0", "exits 7", "writes its own sentence"],
 )
-@pytest.mark.slow
 def test_signal_to_one_host_lets_every_host_save(
     tmp_path: Path, code: int, sentence: str, first_lines: list[str] | None
 ) -> None:
@@ -303,7 +303,6 @@ def test_command_missing_on_a_worker_is_reported_on_every_host(
         assert line.startswith(WORKER_STOPPED + reason)
 
 
-@pytest.mark.slow
 def test_refused_worker_reports_its_own_reason_if_the_leader_is_missing(tmp_path: Path) -> None:
     processes, failures = start_hosts(tmp_path, HOSTS, BERTH_DISTRIBUTION="mpl", BERTH_RENDEZVOUS_TIMEOUT="3")
     processes[0].kill()

@@ -213,6 +213,7 @@ DENIED = "User: arn:aws:iam::1:user/x is not authorized to perform: "
 LEAST = "ecr/README.md has the minimal policy."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "message", "status", "sentence"),
     [

@@ -250,6 +250,7 @@ def test_error_for_policy_that_ecr_refuses_names_the_file(client: Any) -> None:
     assert "): fix that file; the repository berth-train was made without its lifecycle policy: run" in sentence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "alter",
     [

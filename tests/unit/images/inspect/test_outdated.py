@@ -86,6 +86,7 @@ def advisory(name: str, fixed: str) -> dict[str, Any]:
     return {"id": "PYSEC-2026-1", "aliases": ["CVE-2026-1"], "summary": "bad", "affected": [affected]}
 
 
+@pytest.mark.slow
 def test_vulnerabilities_of_every_version_are_found(service: str) -> None:
     AdvisoriesDouble.vulnerable[("torch", "2.5.1")] = advisory("torch", "2.6.0")
     found = advisories.ask_advisories([RICH, TORCH, OLD_TORCH], NETWORK, f"{service}/v1/query")
@@ -95,6 +96,7 @@ def test_vulnerabilities_of_every_version_are_found(service: str) -> None:
     assert sorted(AdvisoriesDouble.requests) == ["rich 14.0.0", "torch 2.13.0", "torch 2.5.1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("status", "body"), [(404, None), (500, None), (200, b"<html>")])
 def test_silent_advisory_service_is_reported(status: int, body: bytes | None, service: str) -> None:
     AdvisoriesDouble.status, AdvisoriesDouble.body = status, body

@@ -54,6 +54,7 @@ def resolved(*requirements: str, **options: Any) -> dict[str, str]:
     return {name: version for name, version, _ in lock_text.entries(text)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("torch_from", ["index", "folder"])
 def test_torch_index_provides_only_torch(
     torch_from: str, index: JsonIndex, torch_index: JsonIndex, tmp_path: Path
@@ -208,6 +209,7 @@ def test_requests_carry_constraints_and_day_of_the_set() -> None:
     assert deps.preferred == ("cpu/openvino.txt", "cpu/deps-train.txt")
 
 
+@pytest.mark.slow
 def test_uploads_after_the_day_are_ignored(index: JsonIndex, tmp_path: Path) -> None:
     for name in ("fsspec", "pip", "filelock"):
         for version, day in {"1.0": "2023-01-01", "2.0": "2023-06-01", "3.0": "2023-12-01"}.items():

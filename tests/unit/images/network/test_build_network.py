@@ -76,6 +76,7 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_pip_files_override_each_other_and_variables_override_files(home: Path) -> None:
     """pip's user file overrides the system's (xdg). PIP_CONFIG_FILE replaces only the user's file."""
     url = "https://{}/simple"

@@ -65,6 +65,7 @@ def test_fetch_records_the_hash(
     assert os.listdir(tmp_path / "cache") == ["libgdrapi.deb"]
 
 
+@pytest.mark.slow
 def test_sigterm_during_fetch_leaves_no_file(tmp_path: Path) -> None:
     wheel = tmp_path / "mirror" / pins_file.load().file("smddp").name
     wheel.parent.mkdir()

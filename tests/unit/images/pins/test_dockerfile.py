@@ -43,6 +43,7 @@ def read_layers(tmp_path: Path) -> dict[str, dict[str, bytes]]:
     }
 
 
+@pytest.mark.slow
 def test_every_step_has_a_layer_script_and_every_script_a_step(tmp_path: Path) -> None:
     assert run_inputs(DOCKER, tmp_path, "cpu").returncode == 0
     mounted = re.findall(r"from=inputs,source=/layers/([\w-]+)", TEXT)
@@ -51,6 +52,7 @@ def test_every_step_has_a_layer_script_and_every_script_a_step(tmp_path: Path) -
     assert sorted(set(stages) - set(mounted)) == ["base", "inputs", "kit-serve", "kit-train", "tools"]
 
 
+@pytest.mark.slow
 def test_torch_steps_read_equal_files_in_all_profiles_of_a_hardware(tmp_path: Path) -> None:
     """Equal files make equal layers, which are built and pulled once."""
     for profile in ("cpu", "cpu-hf4"):
@@ -67,6 +69,7 @@ def test_torch_steps_read_equal_files_in_all_profiles_of_a_hardware(tmp_path: Pa
     assert cu130["openvino-train"] != cu130["openvino-serve"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("without", "files"), [("", ["efa.env"]), ("smddp", ["efa.env"]), ("smddp,efa", [])])
 def test_inputs_skip_omitted_part(without: str, files: list[str], tmp_path: Path) -> None:
     assert run_inputs(DOCKER, tmp_path, "cu130", without).returncode == 0
@@ -91,6 +94,7 @@ def test_inputs_report_unknown_profile_or_part(profile: str, without: str, messa
     assert len(result.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_inputs_copy_wheels_of_locked_version_only(tmp_path: Path) -> None:
     """Otherwise the CPU build of torch could be installed for CUDA's."""
     copy = tmp_path / "docker"

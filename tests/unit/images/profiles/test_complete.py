@@ -15,6 +15,8 @@ from berth.images.profiles.complete import complete
 from berth.images.profiles.request import ProfileRequest
 from tests.doubles.package_index import JsonIndex, json_index, wheel
 
+pytestmark = pytest.mark.slow
+
 PINS = pins_file.load()
 CPU = PINS.profile("cpu")
 FILES = (

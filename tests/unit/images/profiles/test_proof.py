@@ -52,6 +52,7 @@ def test_run_script_returns_variable_that_avoids_failure_once(tmp_path: Path) ->
         proof.run_script(command, "own", tmp_path, {NEEDED[0].variable: "0"})
 
 
+@pytest.mark.slow
 def test_proof_timeout_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proof, "_TIMEOUT_S", 1)
     with pytest.raises(UserError, match="The proof of own did not end within 0 minutes"):

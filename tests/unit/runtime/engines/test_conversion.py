@@ -52,6 +52,7 @@ def conversions_of(model: Path) -> Iterator[int]:
             yield int(path.parent.name)
 
 
+@pytest.mark.slow
 def test_one_worker_makes_graph_and_all_load_it(model: Path, tmp_path: Path) -> None:
     outputs = lines_of(start_workers(model, tmp_path, 3))
     assert sorted(len(lines) for lines in outputs) == [1, 1, 2]

@@ -64,6 +64,7 @@ def save(model: Any, folder: Path, tokenizer: Any = None) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "sizes"), TYPED.items(), ids=TYPED.keys())
 def test_token_types_are_used_by_models_with_type_embedding(name: str, sizes: dict[str, Any], tmp_path: Path) -> None:
     """The tokenizer's model_input_names do not count: ALBERT's lacks token_type_ids."""

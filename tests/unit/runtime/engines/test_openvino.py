@@ -25,6 +25,8 @@ from berth.runtime.engines.model_folder import ModelFilesError, find
 from berth.runtime.engines.openvino import OpenVINOEngine, padded_length, properties
 from berth.runtime.engines.pytorch import PyTorchEngine
 
+pytestmark = pytest.mark.slow
+
 PAIRS = [
     ("What is it used with?", f"This model is used with sagemaker for inference {n} times. " * n) for n in range(9)
 ]

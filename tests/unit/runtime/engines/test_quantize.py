@@ -108,6 +108,7 @@ def test_compare_scores_answers() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("vnni", "weight_bits"), [(True, 8), (False, 7)])
 def test_int8_graph_has_int8_layers_and_float_head(
     model: Path, monkeypatch: pytest.MonkeyPatch, vnni: bool, weight_bits: int
@@ -154,6 +155,7 @@ def ancestors(node: openvino.Node, depth: int = 4) -> set[str]:
     return names
 
 
+@pytest.mark.slow
 def test_int8_logits_are_close_to_fp32(quantised: Path) -> None:
     manifest = read_manifest(quantised / FOLDER)
     tokenizer = PairTokenizer.from_json((quantised / FOLDER / "tokenizer.json").read_text())
@@ -173,6 +175,7 @@ def test_int8_is_used_only_if_requested(quantised: Path) -> None:
         assert f", {precision} on " in loaded.engine.info.description
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("weight_bits", "precision"), [(8, None), (7, "int8")])
 def test_8_bit_weights_need_vnni(
     model: Path, monkeypatch: pytest.MonkeyPatch, weight_bits: int, precision: str | None
@@ -195,6 +198,7 @@ def test_refused_int8_graph_is_deleted(model: Path) -> None:
     assert listing(model / FOLDER) == before
 
 
+@pytest.mark.slow
 def test_interrupted_replacement_leaves_manifest_without_int8(quantised: Path, tmp_path: Path) -> None:
     """int8.bin can't be replaced here, so the state is as after a kill between the two files."""
     model = Path(shutil.copytree(quantised, tmp_path / "model"))

@@ -52,6 +52,7 @@ def test_missing_libcuda(tmp_path: Path) -> None:
     assert state.missing.startswith("libcuda.so.1: cannot open shared object file")
 
 
+@pytest.mark.slow
 def test_crash_or_hang_of_driver_is_a_fault(fake: dict[str, str]) -> None:
     assert driver.detect_in_child(fake | {"FAKE_CUDA_INIT": "crash"}) == DriverState(fault="crashed (SIGABRT)")
     assert driver.detect_in_child(fake | {"FAKE_CUDA_INIT": "hang"}, limit=1) == DriverState(

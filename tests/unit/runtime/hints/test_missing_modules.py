@@ -96,6 +96,7 @@ def test_missing_module_is_first_searched_in_source_folder(
     assert remedy_of(tmp_path) == hint.replace("{code}", str(tmp_path))
 
 
+@pytest.mark.slow
 def test_dot_in_requirements_installs_src_folder(tmp_path: Path) -> None:
     modules = {"src/fraud_detector/__init__.py": "WORD = 1\n", "src/rows.py": "COUNT = 2\n"}
     write_source(tmp_path, {"pyproject.toml": PROJECT, "requirements.txt": ".\n", **modules})

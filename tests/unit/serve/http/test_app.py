@@ -19,6 +19,7 @@ from berth.serve.workers.pool import EngineError, WorkerPool
 from tests.unit.serve.in_process import ONE, ask, error_of, ready_service
 
 
+@pytest.mark.slow
 def test_answer_is_a_span_of_the_context(client: TestClient) -> None:
     answer = ask(client, ONE)
     assert list(answer) == ["score", "start", "end", "answer"]
@@ -80,6 +81,7 @@ PIECES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", PIECES, ids=[ascii(piece) for piece in PIECES])
 @pytest.mark.parametrize("repeat", [1, 40], ids=["short", "several windows"])
 def test_offsets_count_characters_of_the_sent_context(client: TestClient, piece: str, repeat: int) -> None:
@@ -100,6 +102,7 @@ def test_answer_is_utf_8_without_escapes(client: TestClient) -> None:
     assert "Zürich🙂".encode() in client.post("/invocations", json=body).content
 
 
+@pytest.mark.slow
 def test_last_window_of_a_long_context_can_be_the_answer(tiny_client: TestClient) -> None:
     """`top_k` 1000 returns all spans, including those of the last window."""
     context = "abc def ghi jkl " * 60 + "zzz"

@@ -23,6 +23,8 @@ from berth.serve.workers.messages import JobRow
 from berth.serve.workers.pool import WorkerPool
 from tests.unit.serve.in_process import ask, error_for, error_of, ready_service
 
+pytestmark = pytest.mark.slow
+
 
 def test_too_many_windows_are_refused_before_the_model_runs(tiny_client: TestClient) -> None:
     question = {"question": "a", "context": "b " * 1000}

@@ -126,11 +126,13 @@ def test_second_request_on_a_connection_is_answered() -> None:
         assert answer(client) == b"pong"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [b"", PING[:-2], HALF_A_BODY], ids=["nothing", "header", "body"])
 def test_connection_without_a_whole_request_is_closed(connect: Connect, start: bytes) -> None:
     assert read_all(connect(start)) == b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [PING[:10], HALF_A_BODY[:-5]], ids=["header", "body"])
 def test_slow_bytes_do_not_extend_the_deadline(connect: Connect, start: bytes) -> None:
     client = connect(start)
@@ -149,6 +151,7 @@ def test_second_request_on_a_connection_has_a_deadline(connect: Connect) -> None
     assert read_all(client) == b""
 
 
+@pytest.mark.slow
 def test_connection_stays_open_while_its_answer_is_computed(connect: Connect) -> None:
     client = slow_answer(connect)
     time.sleep(1)
@@ -156,6 +159,7 @@ def test_connection_stays_open_while_its_answer_is_computed(connect: Connect) ->
     assert answer(client) == b"late"
 
 
+@pytest.mark.slow
 def test_connection_is_closed_if_the_client_does_not_read(connect: Connect) -> None:
     client = connect(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
     time.sleep(1.5)

@@ -20,6 +20,8 @@ from berth.serve.models.service import Service
 from tests.unit.serve.in_process import ONE, ask, error_of, ready_service, service_of
 from tests.unit.small_models import add_graph
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def nan_model(tiny_model: Path, tmp_path: Path) -> Path:

@@ -133,6 +133,7 @@ def test_stopping_server_refuses_new_requests_and_answers_accepted_ones(base: Pa
     assert (code, lines[-1]) == (0, "berth: stopped, exit code 0")
 
 
+@pytest.mark.slow
 def test_sigterm_while_loading_ends_the_server_at_once(base: Path) -> None:
     with serving(base) as server:
         assert server.wait_for("/ping", 503).status_code == 503
@@ -191,6 +192,7 @@ def predict_fn(data, model):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", [{}, {"OMP_NUM_THREADS": "3", "HF_HUB_OFFLINE": "1"}], ids=["default", "set"])
 def test_handler_inherits_thread_share_and_hub_setting(own: dict[str, str], tmp_path: Path) -> None:
     """A worker starts with OMP_NUM_THREADS, by default its share of the CPUs; HF_HUB_OFFLINE is as the user set it."""
@@ -216,6 +218,7 @@ def test_port_in_use_is_reported(base: Path) -> None:
             assert server.end() == (1, [f"berth: error: {sentence}"])
 
 
+@pytest.mark.slow
 def test_ping_and_log_report_a_missing_model(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     sentence = f"{tmp_path}/model holds no model: put the files of one model there, or a code/inference.py"
@@ -298,6 +301,7 @@ def test_unsupported_gpu_is_reported_before_torch_is_imported(tmp_path: Path, li
     assert " torch\n" not in ended.stderr
 
 
+@pytest.mark.slow
 def test_server_starts_without_a_lost_gpu(tmp_path: Path, libcuda: Callable[..., Path]) -> None:
     kept = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
     two = {"FAKE_CUDA_VERSION": "13000", "FAKE_CUDA_DEVICES": "NVIDIA A10G:8.6,NVIDIA A10G:8.6"}

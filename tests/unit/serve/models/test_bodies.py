@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from berth.serve.limits import MEBIBYTE
 from tests.unit.serve.in_process import ONE, error_of
 from tests.unit.serve.models.endpoint import Endpoint, add_model
+
+pytestmark = pytest.mark.slow
 
 COUNTS = (
     "def model_fn(model_dir): ...\ndef transform_fn(model, body, content_type, accept):\n    return str(len(body))\n"

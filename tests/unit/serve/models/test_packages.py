@@ -14,6 +14,8 @@ from berth.serve.user_code.find import UserCode
 from tests.unit.serve.in_process import error_of
 from tests.unit.serve.models.endpoint import ECHO, Endpoint, add_model, add_wheel
 
+pytestmark = pytest.mark.slow
+
 REQUIREMENTS = "--no-index --find-links .\nof_the_model\n"
 REPORTS = """
 import os, tempfile

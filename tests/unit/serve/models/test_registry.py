@@ -9,6 +9,8 @@ import pytest
 from tests.unit.serve.in_process import ONE, error_of
 from tests.unit.serve.models.endpoint import ECHO, Endpoint, add_model
 
+pytestmark = pytest.mark.slow
+
 
 def test_two_models_are_loaded_invoked_and_unloaded(
     endpoint: Endpoint, tiny_model: Path, other_tiny_model: Path

@@ -15,6 +15,8 @@ import pytest
 from tests.unit.serve.in_process import ONE, error_of
 from tests.unit.serve.models.endpoint import Endpoint, add_model
 
+pytestmark = pytest.mark.slow
+
 WAITS = """
 import time
 from pathlib import Path

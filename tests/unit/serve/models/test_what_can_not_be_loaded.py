@@ -13,6 +13,7 @@ from tests.unit.serve.models.endpoint import ECHO, Endpoint, add_model
 HANDLER = "code/inference.py"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
@@ -96,6 +97,7 @@ def test_find_folder_accepts_a_folder_with_code(root: Path, name: str) -> None:
     assert find_folder(f"{root}/{name}", [root]) == root / name
 
 
+@pytest.mark.slow
 def test_model_name_may_have_1024_characters(endpoint: Endpoint) -> None:
     folder = add_model(endpoint, "echo", inference_py=ECHO)
     name = "x" * 1024
@@ -116,6 +118,7 @@ def test_folder_that_vanishes_during_a_load_gets_500(endpoint: Endpoint, monkeyp
     assert endpoint.nothing_is_left()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "status"), [(12, 507), (24, 507), (11, 507), (28, 500), (13, 500)])
 def test_status_of_a_worker_that_can_not_be_started(endpoint: Endpoint, number: int, status: int) -> None:
     def start(folder: Path, scratch: Path) -> None:

@@ -43,6 +43,7 @@ def as_csv(*questions: dict[str, str]) -> str:
     return text.getvalue()
 
 
+@pytest.mark.slow
 def test_json_lines_are_answered_like_single_requests(client: TestClient) -> None:
     records = [{"inputs": OTHER}, ONE, {"inputs": [ONE, OTHER]}, {"inputs": ONE, "parameters": {"top_k": 3}}]
     answers = lines(post(client, "\n".join(map(json.dumps, records)), JSON_LINES))
@@ -168,6 +169,7 @@ WORST = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [False, True], ids=["endpoint", "batch transform"])
 @pytest.mark.parametrize("name", WORST)
 def test_memory_and_time_of_a_bad_body_are_limited(name: str, batch: bool) -> None:

@@ -132,6 +132,7 @@ FILES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("name", FILES)
 def test_every_row_is_answered_in_its_place(traits: ModelTraits, name: str, cut: str) -> None:

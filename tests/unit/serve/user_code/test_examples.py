@@ -27,6 +27,7 @@ SECTION = PAGE.partition("## A model's own code")[2].partition("\n## ")[0]
 ALONE, WITH_MODEL, OTHER_HEAD = re.findall(r"^```python\n(.*?)^```", SECTION, re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.slow
 def test_readme_example_with_predict_fn_only(tiny_model: Path, model: Any, serve: Any) -> None:
     shutil.copytree(tiny_model, model(), dirs_exist_ok=True)
     client = serve(ALONE)
@@ -73,6 +74,7 @@ def test_readme_example_loads_each_other_head(task: str, model: Any) -> None:
     assert is_right(handler["model_fn"](str(model()))(text))
 
 
+@pytest.mark.slow
 def test_readme_example_of_another_head_answers_requests(model: Any, serve: Any) -> None:
     save_with_head(BertForSequenceClassification, model())
     assert len([line for line in OTHER_HEAD.splitlines() if line]) == 3

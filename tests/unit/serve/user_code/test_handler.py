@@ -84,6 +84,7 @@ def test_clients_wrong_parameter_gets_400_through_a_handler(tiny_model: Path, mo
     assert "did you mean `max_answer_len`?" in sentence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "content_type"),
     [
@@ -100,6 +101,7 @@ def test_pipeline_gets_the_same_texts_from_every_content_type(serve: Any, body: 
     assert client.post("/invocations", content=body, headers=headers).json() == ["GOOD", "BAD"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "handler",
     [
@@ -142,6 +144,7 @@ def output_fn(prediction, accept):
     assert error_of(client.post("/invocations", content=b"x", headers={"content-type": "image/png"}))[0] == 415
 
 
+@pytest.mark.slow
 def test_input_fn_and_output_fn_around_our_model(tiny_model: Path, model: Any, serve: Any) -> None:
     shutil.copytree(tiny_model, model(), dirs_exist_ok=True)
     client = serve(
@@ -201,6 +204,7 @@ def predict_fn(data, model, context):
     assert client.post("/invocations", json="a\nb").headers.get("x-mine") is None
 
 
+@pytest.mark.slow
 def test_custom_attributes_are_returned_unchanged(serve: Any, tiny_client: TestClient) -> None:
     own = serve("def model_fn(model_dir):\n    return len\n")
     assert own.post("/invocations", json=[1, 2], headers={ATTRIBUTES: "trace=1"}).headers[ATTRIBUTES] == "trace=1"
@@ -290,6 +294,7 @@ def output_fn(prediction, accept):
 """
 
 
+@pytest.mark.slow
 def test_endpoint_survives_every_fault_of_a_handler(serve: Any, capfd: pytest.CaptureFixture[str]) -> None:
     client = serve(FAULTS, RequestLimits(seconds=4.0))
 
@@ -333,6 +338,7 @@ def test_endpoint_survives_every_fault_of_a_handler(serve: Any, capfd: pytest.Ca
     assert client.post("/invocations", json="dict").json() == {"made": "by output_fn"}
 
 
+@pytest.mark.slow
 def test_handler_gets_one_request_at_a_time_and_ping_answers(serve: Any) -> None:
     client = serve(ECHO + "\nimport time\n\ndef predict_fn(data, model):\n    time.sleep(data)\n    return data\n")
     statuses: list[int] = []

@@ -16,6 +16,7 @@ from tests.unit.serve.in_process import ONE, ask, failure_of, ready_service
 ECHO = "def model_fn(model_dir):\n    return lambda data: data\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("handler", "facts"),
     [
@@ -119,6 +120,7 @@ def test_error_names_a_training_program_beside_an_unknown_model(model: Any) -> N
     assert f"{folder}/code/train.py has none of model_fn" in failure
 
 
+@pytest.mark.slow
 def test_handlers_packages_do_not_change_the_servers(model: Any, wheel: Any) -> None:
     """One package that only the handler needs, and an older version of one that the server itself uses."""
     handler = """
@@ -137,6 +139,7 @@ def model_fn(model_dir):
     assert not hasattr(h11, "VALUE")
 
 
+@pytest.mark.slow
 def test_import_error_names_packages_that_requirements_replaced(model: Any, wheel: Any) -> None:
     handler = "from h11 import Connection\n" + ECHO
     folder = model(inference_py=handler, requirements_txt="--no-index --find-links .\nh11==1.0\n")
@@ -146,6 +149,7 @@ def test_import_error_names_packages_that_requirements_replaced(model: Any, whee
     assert "requirements.txt replaces h11" in sentence
 
 
+@pytest.mark.slow
 def test_handler_imports_from_its_folder_source_folder_and_lib(model: Any, wheel: Any) -> None:
     """The SDK packs entry_point "src/inference.py" of a source_dir like this, and `dependencies` in lib/."""
     handler = """
@@ -169,6 +173,7 @@ def model_fn(model_dir):
     assert client.post("/invocations", json=[]).json() == ["beside", "top", "part", 7]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["json.py", "my-handler.v2.py"])
 def test_handler_file_may_have_a_standard_modules_name(model: Any, name: str) -> None:
     folder = model()
@@ -177,6 +182,7 @@ def test_handler_file_may_have_a_standard_modules_name(model: Any, name: str) ->
     assert client.post("/invocations", json=[5]).json() == [5]
 
 
+@pytest.mark.slow
 def test_failed_installation_is_reported(model: Any) -> None:
     folder = model(inference_py=ECHO, requirements_txt="--no-index --find-links .\nno-such-package==1.0\n")
     sentence = failure_of(folder)
@@ -204,6 +210,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Any:
     server.stop()
 
 
+@pytest.mark.slow
 def test_code_is_fetched_from_s3(model: Any, bucket: Any, tmp_path: Path) -> None:
     folder = model()
     (tmp_path / "mine.py").write_text(ECHO)

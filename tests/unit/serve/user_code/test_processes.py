@@ -51,6 +51,7 @@ def predict_fn(data, model):
 """
 
 
+@pytest.mark.slow
 def test_handlers_children_can_be_terminated_and_its_worker_can_not(serve: Any) -> None:
     client = serve(ENDS)
     for kind in ("Popen", "fork", "spawn", "forkserver"):

@@ -95,6 +95,7 @@ def every(seconds: float, count: int) -> Iterator[float]:
     return (number * seconds for number in range(count))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.5, 2.0, 5.0, 9.0, 10.0, 20.0, 26.0, 28.0, 40.0, 54.0])
 @pytest.mark.parametrize("gap", [0.0, 0.05, 1.0])
 @pytest.mark.parametrize("workers", [1, 4])
@@ -129,6 +130,7 @@ def model(tokens_per_second: float, **others: Any) -> Simulation:
     return Simulation([window], lambda batch: sum(row.length for row in batch.rows) / tokens_per_second, **others)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("warm_up", [1 / 150, 1 / 600, 1 / 4000], ids=["slower", "right", "faster"])
 @pytest.mark.parametrize("gap", [0.005, 0.1, 0.3])
 def test_accepted_requests_of_bert_base_are_answered_at_full_speed(warm_up: float, gap: float) -> None:

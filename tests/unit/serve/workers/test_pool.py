@@ -94,6 +94,7 @@ def test_every_row_gets_its_own_logits(start: Pools) -> None:
     assert pool.waiting_seconds == 0
 
 
+@pytest.mark.slow
 def test_requests_of_a_dead_worker_are_computed_by_the_next(start: Pools) -> None:
     pool, _ = start(threads=4)
     futures = [pool.submit([row(SLOW)]) for _ in range(12)]
@@ -106,6 +107,7 @@ def test_requests_of_a_dead_worker_are_computed_by_the_next(start: Pools) -> Non
     assert pool.available
 
 
+@pytest.mark.slow
 def test_only_the_request_that_kills_two_workers_is_given_up(start: Pools) -> None:
     pool, callbacks = start(threads=4)
     good = [pool.submit([row(SLOW)]) for _ in range(3)]
@@ -156,6 +158,7 @@ def test_pool_fails_if_the_first_worker_dies_while_loading(start: Pools) -> None
     ]
 
 
+@pytest.mark.slow
 def test_pool_fails_if_a_worker_can_not_restart(start: Pools, tmp_path: Path) -> None:
     pool, callbacks = start(model="dies later", STARTED=str(tmp_path / "started"))
     waiting = pool.submit([row(SLEEPS)])
@@ -170,6 +173,7 @@ def stop_process(pid: int) -> None:
     os.kill(pid, signal.SIGSTOP)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stuck", "hang"),
     [
@@ -237,6 +241,7 @@ def peak(pid: int) -> int:
     return int(line.split()[1]) * 1024
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [25_000_000, 100_000_000])
 def test_large_body_is_not_copied_on_its_way_to_the_worker(start: Pools, size: int) -> None:
     pool, _ = start(threads=1)

@@ -19,6 +19,7 @@ from berth.train.launching.session import LeaderLoop, WorkerLoop
 from tests.unit.train.hosts.hosts_here import LEADER, MESSAGES, WORKER, FakeHost, meeting, resolve_to_loopback, timeless
 
 
+@pytest.mark.slow
 def test_gather_timeout_names_missing_host_on_all_hosts() -> None:
     with meeting(("localhost", "algo-3")) as (leader, events):
         worker = FakeHost("localhost", SimpleQueue(), None)
@@ -39,6 +40,7 @@ def test_gather_timeout_names_missing_host_on_all_hosts() -> None:
     assert timeless(outcomes[0]) == timeless(outcome)
 
 
+@pytest.mark.slow
 def test_unreachable_leader_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

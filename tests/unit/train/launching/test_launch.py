@@ -28,6 +28,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "_OVERDUE_SECONDS", 0.5)
 
 
+@pytest.mark.slow
 def test_launcher_is_overdue_after_a_rank_failed(tmp_path: Path, events: Events) -> None:
     with contextlib.closing(LocalRun(tmp_path / "run", events)) as run:
         run.start([sys.executable, "-c", "import time; time.sleep(60)"], os.environ)

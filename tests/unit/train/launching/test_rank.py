@@ -79,6 +79,7 @@ BOOM = "raise ValueError('boom')"
 OWN_SENTENCE = "import os, sys; open(os.environ['BERTH_FAILURE_FILE'], 'w').write('do this.'); sys.exit(42)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "changes", "exit_code", "sentence"),
     [
@@ -299,6 +300,7 @@ def test_wrapper_does_not_wait_for_a_background_child(tmp_path: Path) -> None:
     assert run.text == "done\n"
 
 
+@pytest.mark.slow
 def test_lines_of_two_ranks_stay_whole(tmp_path: Path) -> None:
     code = """
     import os, sys

@@ -141,6 +141,7 @@ def test_lost_leader_is_reported() -> None:
     assert report.sentence.startswith("the leader 127.0.0.1 was lost while the job ran")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signalled", [LEADER, WORKER], ids=["leader", "worker"])
 def test_signal_is_resent_until_a_program_gets_it(signalled: str) -> None:
     """A program may start a little after the signal came."""

@@ -324,6 +324,7 @@ ERRORS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("hyperparameters", "sentence"), ERRORS.values(), ids=list(ERRORS))
 def test_user_errors_end_in_one_line(
     hyperparameters: dict[str, str], sentence: str, tmp_path: Path, tiny_model: Path, host: Any, new_job: Any

@@ -53,6 +53,7 @@ def test_single_host_exchanges_no_keys() -> None:
     assert exchange_keys([LEADER]) == {LEADER: []}
 
 
+@pytest.mark.slow
 def test_missing_host_is_named_on_all_hosts() -> None:
     results = exchange_keys([LEADER, WORKER, "algo-3"], timeout=1.0)
     assert str(results[LEADER]).startswith(f"host algo-3 did not join the leader {LEADER} within 1 s")

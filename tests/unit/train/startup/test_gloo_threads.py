@@ -15,6 +15,7 @@ from berth.train.startup import gloo_threads
 PR_SET_NAME = 15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [gloo_threads.THREAD, "another"])
 def test_wait_until_gloo_thread_sleeps(name: str) -> None:
     computing, computed = threading.Event(), threading.Event()

@@ -80,6 +80,7 @@ def test_program_without_torch_has_no_events(tmp_path: Path) -> None:
     assert events(tmp_path) == [[], []]
 
 
+@pytest.mark.slow
 def test_rank_0_warns_once_under_sdk3(tmp_path: Path) -> None:
     """Children of rank 0 and other ranks do not warn. The event files are removed."""
     first, second = run_ranks(CHILD, tmp_path, SM_MASTER_ADDR="algo-1")

@@ -15,6 +15,8 @@ from berth.train.hosts import ssh
 from berth.train.hosts.rendezvous import Introduction
 from tests.unit.train.test_entry import START, lay_out
 
+pytestmark = pytest.mark.slow
+
 # Only root may create network namespaces. CI runs as root.
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
 
@@ -97,7 +99,6 @@ def test_worker_connects_from_interface_of_job(namespaces: tuple[str, str]) -> N
 
 
 @needs_root
-@pytest.mark.slow
 def test_job_uses_interface_of_resourceconfig(namespaces: tuple[str, str], tmp_path: Path) -> None:
     hosts = [LEADER["eth1"], WORKER["eth1"]]
     started = []

@@ -69,6 +69,7 @@ REFUSED: dict[str, tuple[Prepare, dict[str, str], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("prepare", "hyperparameters", "sentence"), REFUSED.values(), ids=list(REFUSED))
 def test_unusable_input_is_refused_and_nothing_is_written(
     prepare: Prepare,
@@ -168,6 +169,7 @@ def refusing_hub() -> Iterator[str]:
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
+@pytest.mark.slow
 def test_why_unreachable_names_the_reason(silent_hub: str, refusing_hub: str) -> None:
     began = time.monotonic()
     assert hub.why_unreachable(silent_hub, 0.5)

@@ -55,6 +55,7 @@ def test_squad_v2_without_answers_and_with_missing_prediction() -> None:
         figures.squad_v2({"a": "x"}, {"a": 0.3}, [reference("a"), reference("b")], threshold=1.0)
 
 
+@pytest.mark.slow
 def test_stsb_and_unknown_glue_task() -> None:
     scores = figures.glue("stsb", np.array([1.0, 2.0, 4.0]), np.array([1.0, 3.0, 2.0]))
     assert scores == {"pearson": pytest.approx(0.3273268), "spearmanr": pytest.approx(0.5)}
