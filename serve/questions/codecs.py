@@ -46,12 +46,6 @@ def best_of(accept: str, offered: Sequence[str]) -> str | None:
 
 
 JSON, JSON_LINES, CSV = "application/json", "application/jsonlines", "text/csv"
-_WANTED = {
-    JSON: f"send {near_misses.OBJECT}",
-    JSON_LINES: f"send a request a line, such as {near_misses.OBJECT}",
-    CSV: 'send a question a row, such as "…question…","…context…"',
-}
-"""Advice for an empty body, per type."""
 _ANSWER = ("score", "start", "end", "answer", "error")
 # A line that is not blank, from its first character. A byte order mark before it comes from files that were joined.
 _LINE = re.compile(r"[^ \t\r\n\ufeff][^\n]*")
@@ -63,10 +57,11 @@ Outcome = Any
 @dataclass(frozen=True, slots=True)
 class Codec:
     """A media type. `read` turns a text into records; ServeError if it can't be read or has too many. `write` turns
-    outcomes into a text; ServeError if this type can't express them.
+    outcomes into a text; ServeError if this type can't express them. wanted: advice for an empty body.
     """
 
     media_type: str
+    wanted: str
     read: Callable[[str, RequestLimits], Records]
     write: Callable[[Records, Sequence[Outcome]], str]
 
@@ -118,7 +113,7 @@ def text_of(body: bytes, media_type: str = JSON, *, blank: bool = False) -> str:
             raise ServeError(Kind.BAD_REQUEST, sentence) from error
         text = body.decode("utf-8-sig", "surrogateescape")
     if not blank and (not text or text.isspace()):
-        raise ServeError(Kind.BAD_REQUEST, f"the body is empty: {_WANTED[media_type]}")
+        raise ServeError(Kind.BAD_REQUEST, f"the body is empty: {CODECS[media_type].wanted}")
     return text
 
 
@@ -227,8 +222,8 @@ def _any_of(names: Iterable[str]) -> str:
 CODECS = {
     codec.media_type: codec
     for codec in (
-        Codec(JSON, _read_json, _write_json),
-        Codec(JSON_LINES, _read_json_lines, _write_json_lines),
-        Codec(CSV, read_csv, _write_csv),
+        Codec(JSON, f"send {near_misses.OBJECT}", _read_json, _write_json),
+        Codec(JSON_LINES, f"send a request a line, such as {near_misses.OBJECT}", _read_json_lines, _write_json_lines),
+        Codec(CSV, 'send a question a row, such as "…question…","…context…"', read_csv, _write_csv),
     )
 }

@@ -26,7 +26,6 @@ from berth.serve.questions.json_text import decode, dump, encode
 log = logging.getLogger(__name__)
 
 NPY = "application/x-npy"
-ENCODED = (JSON, JSON_LINES, CSV, NPY)
 _COLUMN_NAMES = {"question", "context", "inputs"}
 
 
@@ -49,7 +48,7 @@ def decode_body(body: bytes, content_type: str) -> Any:
     if media_type == NPY:
         return _array(body)
     if media_type not in _READERS:
-        known = ", ".join(ENCODED)
+        known = ", ".join(_WRITERS)
         raise ServeError(
             Kind.UNSUPPORTED_MEDIA_TYPE,
             f"Content-Type `{media_type[:80]}` can't be read: send one of {known}, or write an input_fn that reads it",
@@ -69,9 +68,9 @@ def encode_prediction(prediction: Any, accept: str) -> tuple[bytes, str]:
     """Write a prediction (JSON values, arrays, tensors, or a generator of these) in the accepted type; returns it and
     its type. ServeError (406) if the type is unknown or can't express the prediction.
     """
-    media_type = best_of(accept, ENCODED)
+    media_type = best_of(accept, [*_WRITERS])
     if media_type is None:
-        known = ", ".join(ENCODED)
+        known = ", ".join(_WRITERS)
         sentence = f"Accept `{accept[:80]}` can't be written: accept one of {known}, or write an output_fn"
         raise ServeError(Kind.NOT_ACCEPTABLE, sentence)
     if isinstance(prediction, bytes | bytearray):
@@ -122,7 +121,7 @@ def accepted_type(accept: str | None, default: str | None) -> str:
     types = [split(part) for part in accept.split(",")]
     if len(types) == 1 and "*" not in types[0][0] and "q" not in types[0][1]:
         return accept.strip()
-    return best_of(accept, [first, *(each for each in ENCODED if each != first)]) or types[0][0]
+    return best_of(accept, [first, *(each for each in _WRITERS if each != first)]) or types[0][0]
 
 
 def _array(body: bytes) -> Any:
