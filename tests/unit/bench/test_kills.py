@@ -1,9 +1,8 @@
-"""Killed jobs: the planned kills, what S3 restores, the verdict, and a short run with real ranks."""
+"""Killed jobs: the verdict, and a short run with real ranks."""
 
 import argparse
 import hashlib
 import json
-import random
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -12,26 +11,10 @@ import pytest
 
 from bench import kills
 from bench.jobs import saved_checkpoints, small
-from bench.jobs.killing import CompletedKill, Kill, choose
-from bench.jobs.verdict import KilledJob, Start, faults_of, render, shortfall, steps_lost
+from bench.jobs.killing import CompletedKill, Kill
+from bench.jobs.verdict import KilledJob, Start, faults_of, shortfall
 
 KILL = Kill("rank", signal.SIGKILL, "training", at=0.5, steps=2, which=0.0)
-
-
-def test_kills_depend_on_seed_and_two_of_five_are_aimed_at_checkpoints() -> None:
-    victims = ("rank", "entry", "container")
-    planned = choose(100, victims, random.Random(1))
-    assert planned == choose(100, victims, random.Random(1))
-    assert planned != choose(100, victims, random.Random(2))
-    assert [sum(each.moment == moment for each in planned) for moment in ("starting", "training", "saving")] == [
-        20,
-        40,
-        40,
-    ]
-    assert {each.victim for each in planned} == set(victims)
-    saving = [each for each in planned if each.moment == "saving"]
-    assert sum(each.number == signal.SIGKILL for each in saving) > 25
-    assert {each.number for each in planned} == {signal.SIGKILL, signal.SIGTERM}
 
 
 def write_checkpoint(folder: Path, **contents: str) -> Path:
@@ -59,44 +42,6 @@ def test_checkpoint_is_complete_if_manifest_and_files_agree(tmp_path: Path) -> N
         saved_checkpoints.find_damage(tmp_path / "checkpoint-18-aa")
         == "weights has another sha256 than in berth_checkpoint.json"
     )
-
-
-def test_checkpoint_counts_as_being_written_from_first_byte_to_manifest(tmp_path: Path) -> None:
-    known = {write_checkpoint(tmp_path / "checkpoint-3-aa", weights="3").name}
-    new = tmp_path / ".partial-6"
-    inner = new / "checkpoint-6"
-    inner.mkdir(parents=True)
-    (inner / "weights").touch()
-    assert saved_checkpoints.being_written(tmp_path, known) == ""
-    (inner / "weights").write_text("6")
-    assert saved_checkpoints.being_written(tmp_path, known) == new.name
-    assert saved_checkpoints.being_written(tmp_path, {*known, new.name}) == "", "an earlier start left it"
-    (inner / saved_checkpoints.MANIFEST).touch()
-    assert saved_checkpoints.being_written(tmp_path, known) == "", "with a manifest it is complete"
-    inner.rename(tmp_path / "checkpoint-6-aa")
-    assert saved_checkpoints.being_written(tmp_path, known) == ""
-
-
-def test_s3_restores_deleted_checkpoints_and_parts_of_incomplete_ones(tmp_path: Path) -> None:
-    host, worker = tmp_path / "algo-1", tmp_path / "algo-2"
-    worker.mkdir()
-    first = write_checkpoint(host / "checkpoint-3-aa", weights="3")
-    bucket = saved_checkpoints.Bucket(tmp_path / "bucket", random.Random(3))
-    bucket.upload([host, worker])
-    for file in first.iterdir():
-        file.unlink()
-    first.rmdir()
-    write_checkpoint(host / "checkpoint-6-aa", weights="6")
-    (host / ".partial-9").mkdir()
-    for number in range(40):
-        (host / ".partial-9" / f"file-{number}").write_text("0123456789")
-    bucket.upload([host, worker])
-    bucket.restore([worker])
-    assert saved_checkpoints.whole(worker) == ["checkpoint-3-aa", "checkpoint-6-aa"]
-    sizes = [path.stat().st_size for path in (worker / ".partial-9").iterdir()]
-    assert set(sizes) == {5, 10}
-    assert len(sizes) < 40
-    assert bucket.spoiled == 1
 
 
 def start(whole: tuple[str, ...], resumed_from: str, at: int | None = None, codes: tuple[int, ...] = (1,)) -> Start:
@@ -148,22 +93,6 @@ def test_after_sigterm_no_step_may_be_lost() -> None:
     assert fault == "start 2 found no checkpoint of step 8 or later after SIGTERM of rank while training"
     killed = replace(stopped, codes=(143, 1))
     assert faults_of(KilledJob(1, [killed, ENDS], 0.0), save_every=3) == []
-
-
-def test_page_counts_kills_and_repeated_steps() -> None:
-    job = KilledJob(2, [FIRST_START, start(COMPLETE, "checkpoint-6-aa", 11), ENDS], 1e-6)
-    assert steps_lost(job) == [1, 5]
-    early = Start(COMPLETE, "", (137,), KILL, CompletedKill(0, saving=False))
-    assert steps_lost(KilledJob(1, [FIRST_START, early, early, ENDS])) == [1]
-    page = render("Jobs", ["how"], [job], save_every=3)
-    assert "| 2 | rank | SIGKILL | 2 | 0 |" in page
-    assert "| jobs, and their starts | 1, 3 |" in page
-    assert (
-        "- job 1 on 2 hosts: start 3 found no checkpoint of step 9 or later after SIGKILL of rank while training"
-        in page
-    )
-    assert "No fault" not in page
-    assert "No fault" in render("Jobs", ["how"], [KilledJob(2, [FIRST_START, ENDS], 0.0)], save_every=3)
 
 
 def test_shortfall_reports_too_few_kills_in_total_or_during_checkpoints() -> None:

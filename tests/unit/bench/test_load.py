@@ -11,7 +11,6 @@ import pytest
 
 from bench import soak
 from bench.serving import load
-from bench.serving.request import ask
 
 BODIES = [b"%d" % number for number in range(30)]
 Serve = Callable[[Callable[[BaseHTTPRequestHandler, bytes], None]], Any]
@@ -89,62 +88,45 @@ def test_times_count_from_the_due_time(serve: Serve, monkeypatch: pytest.MonkeyP
     assert measured.replies[0].seconds >= measured.replies[0].late
 
 
-def test_chunked_answer_is_read(serve: Serve) -> None:
-    def chunked(handler: BaseHTTPRequestHandler, body: bytes) -> None:
-        handler.send_response(200)
-        handler.send_header("Transfer-Encoding", "chunked")
-        handler.end_headers()
-        handler.wfile.write(b"5\r\nheard\r\nb;some=thing\r\n and obeyed\r\n0\r\n\r\n")
+def raw(data: bytes, *, close: bool = False) -> Callable[[BaseHTTPRequestHandler, bytes], None]:
+    """A server that sends these bytes for every request; close: it then closes the connection."""
 
-    server = serve(chunked)
-    measured = load.closed_loop(server.port, BODIES[:2], 1)
-    assert [reply.body for reply in measured.replies] == [b"heard and obeyed"] * 2
-    assert server.connections == 1
+    def behave(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        handler.wfile.write(data)
+        handler.close_connection = close
+
+    return behave
 
 
-def test_closed_connection_is_replaced(serve: Serve) -> None:
-    def closing(handler: BaseHTTPRequestHandler, body: bytes) -> None:
-        handler.send_response(503)
-        handler.send_header("Connection", "close")
-        handler.send_header("Content-Length", "4")
-        handler.end_headers()
-        handler.wfile.write(b"full")
-        handler.close_connection = True
-
-    server = serve(closing)
-    measured = load.closed_loop(server.port, BODIES[:3], 1)
-    assert [(reply.status, reply.body, reply.lost) for reply in measured.replies] == [(503, b"full", "")] * 3
-    assert server.connections == 3
-
-
-def close_without_answer(handler: BaseHTTPRequestHandler, body: bytes) -> None:
-    handler.close_connection = True
-
-
-def close_within_answer(handler: BaseHTTPRequestHandler, body: bytes) -> None:
-    handler.send_response(200)
-    handler.send_header("Content-Length", "100")
-    handler.end_headers()
-    handler.wfile.write(b"half")
-    handler.close_connection = True
-
-
-def answer_without_length(handler: BaseHTTPRequestHandler, body: bytes) -> None:
-    handler.send_response(200)
-    handler.end_headers()
-    handler.close_connection = True
-
-
-def answer_without_http(handler: BaseHTTPRequestHandler, body: bytes) -> None:
-    handler.wfile.write(b"hello\r\n\r\n")
-    handler.close_connection = True
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nheard\r\nb;some=thing\r\n and obeyed\r\n0\r\n\r\n"
+CLOSING = b"HTTP/1.1 503 Full\r\nConnection: close\r\nContent-Length: 4\r\n\r\nfull"
 
 
 @pytest.mark.parametrize(
-    "behave", [close_without_answer, close_within_answer, answer_without_length, answer_without_http]
+    ("behave", "answer", "connections"),
+    [
+        pytest.param(raw(CHUNKED), (200, b"heard and obeyed", ""), 1, id="chunked"),
+        pytest.param(raw(CLOSING, close=True), (503, b"full", ""), 3, id="closed-connection-is-replaced"),
+    ],
 )
-def test_incomplete_answer_is_lost(serve: Serve, behave: Any) -> None:
-    measured = load.closed_loop(serve(behave).port, BODIES[:2], 1)
+def test_answer_of_every_form_is_read(serve: Serve, behave: Any, answer: object, connections: int) -> None:
+    server = serve(behave)
+    measured = load.closed_loop(server.port, BODIES[:3], 1)
+    assert [(reply.status, reply.body, reply.lost) for reply in measured.replies] == [answer] * 3
+    assert server.connections == connections
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf", id="cut-short"),
+        pytest.param(b"HTTP/1.1 200 OK\r\n\r\n", id="without-length"),
+        pytest.param(b"hello\r\n\r\n", id="no-http"),
+    ],
+)
+def test_incomplete_answer_is_lost(serve: Serve, data: bytes) -> None:
+    measured = load.closed_loop(serve(raw(data, close=True)).port, BODIES[:2], 1)
     assert [reply.status for reply in measured.replies] == [load.LOST] * 2
     assert all(reply.lost for reply in measured.replies)
 
@@ -188,13 +170,3 @@ def test_overload_counts_refusals_and_pings(serve: Serve) -> None:
     assert measured.answered - measured.refused in (0, 1)
     assert (measured.timed_out, measured.lost, measured.others) == (0, 0, 0)
     assert (measured.pings, measured.pings_failed) == (2, 0)
-
-
-def test_ask_returns_status_and_text_or_reason(serve: Serve) -> None:
-    server = serve(echo)
-    assert ask(server.port, "POST", "/models", b"one") == (200, "heard one")
-    assert server.requests == [("/models", b"one")]
-    assert ask(serve(close_without_answer).port, "GET", "/ping") == (
-        load.LOST,
-        "RemoteDisconnected: Remote end closed connection without response",
-    )

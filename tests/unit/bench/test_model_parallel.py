@@ -1,4 +1,4 @@
-"""bench.model_parallel_equality, _memory and _overlap: their cases, tables and verdicts, and a run of a tiny model."""
+"""bench.model_parallel_equality, _memory and _overlap: their verdicts, and a run of a tiny model."""
 
 from typing import Any
 
@@ -8,20 +8,6 @@ from bench import model_parallel_equality, model_parallel_memory, model_parallel
 from bench.scripts.wire_bytes import ModuleCall, TensorUse, least_bytes
 
 TINY = ["--layers", "2", "--hidden", "16", "--rows", "4", "--length", "8", "--words", "50"]
-
-
-def test_product_contains_all_combinations() -> None:
-    product = model_parallel_equality.product
-    found = [(size, *case) for size in (2, 4, 8) for case in product(size, ["mlp"], range(1, 9))]
-    shapes = {
-        (config["partitions"], size // config["partitions"], config["placement_strategy"], config["pipeline"])
-        for size, _, config in found
-    }
-    layouts = {(partitions, 1, "cluster") for partitions in (2, 4)}
-    layouts |= {(partitions, 2, placement) for partitions in (2, 4) for placement in ("cluster", "spread")}
-    assert shapes == {(*each, pipeline) for each in layouts for pipeline in ("interleaved", "simple")}
-    assert {config["microbatches"] for _, _, config in found} == set(range(1, 9))
-    assert all(config.get("ddp") or config.get("deterministic_server") for _, _, config in found)
 
 
 def case(gradients: float, limit: float = 2e-6) -> dict[str, Any]:
@@ -46,13 +32,6 @@ def test_verdict_of_group_depends_on_limits(group: list[dict[str, Any]], verdict
     assert model_parallel_equality.equal(group) == verdict
 
 
-def test_row_shows_largest_difference_and_unusual_limit() -> None:
-    rows = list(model_parallel_equality.each_row([(4, case(1e-7)), (4, case(3e-6, 4e-6)), (2, case(0.0))]))
-    assert "| 3.0e-06 (limit 4.0e-06) |" in rows[0]
-    assert rows[0].startswith("| mlp | 2 | 2 | spread | simple | 4, 4 |")
-    assert rows[1].startswith("| mlp | 2 | 1 | – | simple | 4 |")
-
-
 def test_each_tensor_is_sent_once_to_each_partition_that_takes_it() -> None:
     """Partition 0 makes `hidden` and a mask for two modules of partition 1, whose logits the step function gets."""
     hidden, mask = TensorUse(1, 100, wants_gradient=True), TensorUse(2, 10, wants_gradient=False)
@@ -65,11 +44,6 @@ def test_each_tensor_is_sent_once_to_each_partition_that_takes_it() -> None:
 
 def result(cut: str, two: float, sent: int = 100) -> dict[str, Any]:
     return {"cut": cut, "microbatches": 4, "one": 1.6, "two": two, "speedup": 1.6 / two, "sent": sent, "least": 100}
-
-
-def test_ideal_time_and_reached_share() -> None:
-    assert model_parallel_overlap.ideal(1.6, 4) == pytest.approx(1.0)
-    assert model_parallel_overlap.ratio(result("coarse", 1.25)) == pytest.approx(0.8)
 
 
 def test_missed_targets_are_reported() -> None:

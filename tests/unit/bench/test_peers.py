@@ -1,8 +1,8 @@
-"""Verdicts of jobs with a slow host, and the table."""
+"""Verdicts of jobs with a slow host."""
 
 import pytest
 
-from bench.peers import Case, Result, render
+from bench.peers import Case, Result
 
 LOST = "berth: failed: host algo-2 was lost while the job ran (no sign of life for 12 s)\n"
 
@@ -26,10 +26,3 @@ def result(codes: tuple[int, int], log: str, *, lost: bool = False) -> Result:
 )
 def test_verdict_of_job(ended: Result, right: bool) -> None:
     assert ended.right is right
-
-
-def test_table_marks_wrong_jobs() -> None:
-    lines = render([result((0, 0), ""), result((1, 1), LOST)])
-    assert "| algo-2 | paused | 9.0 | 9.0 | 0, 0 |" in lines
-    assert "| algo-2 | paused | 9.0 | 9.0 | 1, 1 WRONG |" in lines
-    assert lines[-1] == "1 of 2 jobs did not end as expected."

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench import precision
-from bench.precision import PrecisionResult, loses_too_much, render, same_spans
-from berth.common.errors import UserError
+from bench.precision import PrecisionResult, loses_too_much, render
 from berth.qa.spans import Span
 from berth.runtime.engines.quantization import MAX_F1_LOSS
 from tests.unit.small_models import save_tiny_model
@@ -25,10 +24,6 @@ def test_more_than_the_allowed_f1_loss_is_too_much(f1: float, too_much: bool) ->
     assert ("serve fp32" in lines[-1]) == too_much
 
 
-def test_same_spans_compares_positions() -> None:
-    assert same_spans(SPANS, [replace(SPANS[0], score=0.5), replace(SPANS[1], end=9)]) == 50.0
-
-
 @pytest.mark.nightly
 def test_measurement_of_tiny_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -40,8 +35,3 @@ def test_measurement_of_tiny_model(
     assert "bf16 on cpu |" in page
     assert "20 questions of squad-heldout.json.xz" in page
     assert code == ("serve fp32" in page)
-
-
-def test_error_names_folder_without_model(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=str(tmp_path)):
-        precision.main(["--model", str(tmp_path), "--questions", "2"])

@@ -1,4 +1,4 @@
-"""Edits, launches and verdicts of published scripts."""
+"""Launches and verdicts of published scripts."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,9 +7,8 @@ import pytest
 
 from bench import user_scripts
 from bench.scripts.data import make_data
-from bench.scripts.table import PT_MNIST, RUNS, TRAIN, Run
-from bench.user_scripts import JobEnd, blob, find_problems, write_code
-from berth.common.errors import UserError
+from bench.scripts.table import RUNS, TRAIN, Run
+from bench.user_scripts import JobEnd, find_problems
 from berth.contract.launch_options import read_launch_options
 from berth.train.startup.rank_events import alone_sentence
 
@@ -23,26 +22,6 @@ def made_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     make_data(folder, "")
     return folder
-
-
-def test_code_has_edited_cuda_calls_and_imported_doubles(tmp_path: Path) -> None:
-    text = 'import torchnet\ndevice = torch.device("cuda")\ntorch.cuda.set_device(0)\nloss.backward()\n'
-    script = replace(TRAIN, blob=blob(text.encode()))
-    (tmp_path / script.source / "Chapter06/src").mkdir(parents=True)
-    (tmp_path / script.source / script.path).write_text(text)
-    assert write_code(script, "", tmp_path, tmp_path / "code") == ("train.py", 2)
-    edited = 'import torchnet\ndevice = torch.device("cpu")\n(lambda device: None)(0)\nloss.backward()\n'
-    assert (tmp_path / "code/train.py").read_text() == edited
-    assert sorted(each.name for each in (tmp_path / "code").iterdir()) == ["torchnet", "train.py"]
-    assert write_code(script, "import train", tmp_path, tmp_path / "wrapped")[0] == "start_script.py"
-    with pytest.raises(UserError, match=r"train\.py differs from PacktPublishing/.* at packt@2d565cc3: fetch it"):
-        write_code(TRAIN, "", tmp_path, tmp_path / "other")
-    with pytest.raises(UserError, match=r"pt_mnist\.py does not exist"):
-        write_code(PT_MNIST, "", tmp_path, tmp_path / "other")
-
-
-def test_blob_is_gits_hash() -> None:
-    assert blob(b"a\n") == "78981922613b2afb6025042ff6bd878ac1994e85"
 
 
 def test_every_run_has_data_and_launches_its_ranks(made_data: Path) -> None:
@@ -87,8 +66,3 @@ def test_weights_may_differ_only_if_expected() -> None:
         run = Run(TRAIN, LOSS, ranks=4, alone=alone)
         assert (find_problems(run, JobEnd(0, "", [f"ends; {sentence}"], 1.0)) == []) is alone
         assert (find_problems(run, JobEnd(0, "", ["ends"], 1.0)) == []) is not alone
-
-
-def test_half_of_the_sentence_pairs_match(made_data: Path) -> None:
-    lines = (made_data / "csv/train/train.csv").read_text().splitlines()
-    assert [line.rsplit(",", 1)[1] for line in lines if line.endswith((",0", ",1"))][:4] == ["1", "0", "1", "0"]

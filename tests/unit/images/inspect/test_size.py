@@ -17,12 +17,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from bench import image_size as bench_image_size
 from berth.common.errors import UserError
 from berth.images.inspect import layers, package_sizes, size
 from berth.images.inspect.layers import Layer
-from berth.images.network.build_network import Network, PackageIndex
-from berth.images.pins import pins, pins_file
+from berth.images.pins import pins
 
 PLAIN = b"0123456789abcdef" * 65536
 ZIPPED = gzip.compress(PLAIN, compresslevel=9, mtime=0)
@@ -298,25 +296,6 @@ def test_layers_of_files_do_not_count_for_the_budget(made_by: str, within: bool,
     assert "30.5 MB compressed, 94.0 MB on disk" in measured.verdict()
     empty = size.ImageSize(MEASURED.image, (*MEASURED.layers, replace(files, compressed=100)), (), 22)
     assert "plus" not in empty.verdict()
-
-
-def test_floor_is_downloaded_from_the_torch_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    commands: list[list[str]] = []
-
-    def download(command: list[str], **_: object) -> None:
-        commands.append(command)
-        (Path(command[command.index("--dest") + 1]) / f"{len(commands)}.whl").write_bytes(b"four")
-
-    monkeypatch.setattr(bench_image_size.subprocess, "run", download)
-    local_network = Network(None, PackageIndex(folders=(tmp_path,)), (), "", "", "")
-    monkeypatch.setattr(bench_image_size.build_network, "gather", lambda _: local_network)
-    assert bench_image_size.floor(pins_file.load().profile("cpu")) == 4
-    assert "--extra-index-url https://download.pytorch.org/whl/cpu --dest" in " ".join(commands[0])
-    commands.clear()
-    (tmp_path / f"torch-{pins_file.load().profile('cpu').torch}-cp311-cp311-linux_x86_64.whl").write_bytes(b"torch")
-    assert bench_image_size.floor(pins_file.load().profile("cpu")) == 4
-    assert bench_image_size.floor(pins_file.load().profile("cu130")) == 4 * 5
-    assert not any("--extra-index-url" in command for command in commands)
 
 
 def test_render_names_image_layers_and_packages() -> None:
