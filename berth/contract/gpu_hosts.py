@@ -96,6 +96,11 @@ def suits(cuda: Version, capability: Version) -> bool:
     return capability >= least and (most is None or capability <= most)
 
 
+def supports_bf16(capability: Version) -> bool:
+    """Whether the tensor cores of a GPU of this compute capability support bfloat16: V100 (7.0) and T4 (7.5) do not."""
+    return capability >= (8, 0)
+
+
 def family(instance: str) -> HostFamily | None:
     """The family of an instance type such as ml.g5.xlarge; None if FAMILIES does not have it."""
     return FAMILIES.get(instance.removeprefix("ml.").partition(".")[0])

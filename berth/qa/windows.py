@@ -141,7 +141,8 @@ def cut_windows(
             if size > room and room <= advancing:
                 name = example.id if isinstance(example, Example) else f"number {index + 1}"
                 raise WindowError(_too_long(name, room, max_length, stride, length_name), index)
-            begins = _begins(size, room, advancing)
+            # The starts of the windows in the context, up to the first window that reaches its end.
+            begins = range(0, size - advancing, room - advancing) if size > room else range(1)
             windows += len(begins)
             tokens += len(begins) * max(others + min(size, room), serving.least_tokens)
             if serving.most_tokens is not None and tokens > serving.most_tokens:
@@ -150,11 +151,6 @@ def cut_windows(
             labelled = label and not (answer and answer[0] == UNKNOWN)
             pair = _Pair(index, encoding, _pair(example)[1], token_types=tokenizer.token_types)
             yield from _cut(pair, begins, room, answer if labelled else None, label=labelled)
-
-
-def _begins(size: int, room: int, stride: int) -> range:
-    """The starts of the windows of a context of `size` tokens, up to the first window that reaches the end."""
-    return range(0, size - stride, room - stride) if size > room else range(1)
 
 
 def _pair(example: Example | tuple[str, str]) -> tuple[str, str]:

@@ -5,6 +5,7 @@ codes            exit codes and names of signals
 config_files     the files in /opt/ml/input/config
 dispatch         process 1: runs the image's own command, or another one instead
 failure_file     writes the error for /opt/ml/output/failure
+host_files       reads files and folders of the host that may be missing
 interfaces       the network interfaces of this host
 log              prefixes of log lines
 memory           limit, peak and free memory of this container

@@ -8,6 +8,8 @@ rounded down, because all threads wait for a throttled one.
 import os
 from pathlib import Path
 
+from berth.runtime.host_files import read_text
+
 _ROOT = Path("/")
 
 
@@ -17,14 +19,9 @@ def cpu_quota(root: Path = _ROOT) -> float | None:
     root: the root of the file system.
     """
     cgroup = root / "sys/fs/cgroup"
-    try:
-        quota, period = (cgroup / "cpu.max").read_text(encoding="ascii").split()
-    except (OSError, ValueError):
-        try:
-            quota = (cgroup / "cpu" / "cpu.cfs_quota_us").read_text(encoding="ascii").strip()
-            period = (cgroup / "cpu" / "cpu.cfs_period_us").read_text(encoding="ascii").strip()
-        except (OSError, ValueError):
-            return None
+    quota, _, period = read_text(cgroup / "cpu.max").strip().partition(" ")
+    if not period:
+        quota, period = (read_text(cgroup / "cpu" / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
     if not (quota.isdecimal() and period.isdecimal()) or int(period) == 0:  # v2 says "max", v1 says "-1": no limit
         return None
     return int(quota) / int(period)
@@ -46,8 +43,4 @@ def has_vnni(root: Path = _ROOT) -> bool:
     """Whether this CPU adds products of 8-bit numbers in 32 bits (VNNI). Older CPUs add pairs in 16 bits, which may
     overflow.
     """
-    try:
-        words = (root / "proc/cpuinfo").read_text().split()
-    except OSError:
-        return False
-    return not {"avx512_vnni", "avx_vnni"}.isdisjoint(words)
+    return not {"avx512_vnni", "avx_vnni"}.isdisjoint(read_text(root / "proc/cpuinfo").split())

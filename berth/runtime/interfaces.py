@@ -6,6 +6,8 @@ root: the root of the file system; tests pass another one.
 from collections.abc import Sequence
 from pathlib import Path
 
+from berth.runtime.host_files import entries
+
 _ROOT = Path("/")
 
 
@@ -14,26 +16,18 @@ def network_interfaces(root: Path = _ROOT) -> tuple[str, ...]:
     return tuple(sorted(path.name for path in entries(root / "sys/class/net")))
 
 
-def interface_here(named: str | None, root: Path = _ROOT) -> str:
-    """The job's interface if this host has it, else empty."""
-    return named if named and named in network_interfaces(root) else ""
+def existing_interface(configured: str | None, root: Path = _ROOT) -> str:
+    """The interface in the job's configuration if this host has it, else empty."""
+    return configured if configured and configured in network_interfaces(root) else ""
 
 
-def choose_interface(named: str | None, available: Sequence[str], *, alone: bool) -> str:
+def choose_interface(configured: str | None, available: Sequence[str], *, alone: bool) -> str:
     """The interface over which hosts communicate: SageMaker's choice if it exists, else the first that is not lo.
 
-    Local mode of SDK v3 names an interface that does not exist. A single host uses lo.
+    Local mode of SDK v3 configures an interface that does not exist. A single host uses lo.
     """
     if alone:
         return "lo"
-    if named in available and named is not None:
-        return named
+    if configured in available and configured is not None:
+        return configured
     return next((name for name in available if name != "lo"), "lo")
-
-
-def entries(folder: Path) -> list[Path]:
-    """The entries of a folder; empty if it is missing or can't be read."""
-    try:
-        return list(folder.iterdir())
-    except OSError:
-        return []

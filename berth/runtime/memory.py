@@ -7,6 +7,8 @@ import ctypes
 from contextlib import suppress
 from pathlib import Path
 
+from berth.runtime.host_files import read_text
+
 _ROOT = Path("/")
 _UNLIMITED_BYTES = 1 << 60  # cgroup v1 writes a number near 2**63 for "no limit"
 
@@ -17,14 +19,14 @@ WORKER_SCORE, CONVERSION_SCORE = 500, 1000
 def available_memory(root: Path = _ROOT) -> int:
     """Free bytes within the cgroup's limit and on the host. File cache that the kernel can drop counts as free."""
     cgroup = root / "sys/fs/cgroup"
-    host = _named(root / "proc/meminfo", "MemAvailable:") * 1024
+    host = _value_of(root / "proc/meminfo", "MemAvailable:") * 1024
     for limit, usage, stat, name in (
         ("memory.max", "memory.current", "memory.stat", "inactive_file"),
         ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),
     ):
         most, used = _number(cgroup / limit), _number(cgroup / usage)
         if most is not None and used is not None:
-            return max(0, min(host, most - used + _named(cgroup / stat, name)))
+            return max(0, min(host, most - used + _value_of(cgroup / stat, name)))
     return host
 
 
@@ -34,7 +36,7 @@ def memory_limit(root: Path = _ROOT) -> int | None:
     limits = [
         _number(cgroup / "memory.max"),
         _number(cgroup / "memory/memory.limit_in_bytes"),
-        _named(root / "proc/meminfo", "MemTotal:") * 1024 or None,
+        _value_of(root / "proc/meminfo", "MemTotal:") * 1024 or None,
     ]
     return min((limit for limit in limits if limit is not None and limit < _UNLIMITED_BYTES), default=None)
 
@@ -49,7 +51,7 @@ def memory_peak(root: Path = _ROOT) -> int | None:
 def oom_kills(root: Path = _ROOT) -> int:
     """How many processes of this container the kernel has killed because memory ran out."""
     cgroup = root / "sys/fs/cgroup"
-    return _named(cgroup / "memory.events", "oom_kill") or _named(cgroup / "memory/memory.oom_control", "oom_kill")
+    return max(_value_of(cgroup / name, "oom_kill") for name in ("memory.events", "memory/memory.oom_control"))
 
 
 def set_oom_score(process: int, score: int, root: Path = _ROOT) -> None:
@@ -70,17 +72,11 @@ def trim_heap() -> None:
 
 def _number(path: Path) -> int | None:
     """The number in a file; None if the file is missing or has another content, such as "max"."""
-    try:
-        text = path.read_text("ascii").strip()
-    except OSError:
-        return None
+    text = read_text(path).strip()
     return int(text) if text.isdecimal() else None
 
 
-def _named(path: Path, name: str) -> int:
+def _value_of(path: Path, name: str) -> int:
     """The number after `name` in a file; 0 if file or name is missing."""
-    try:
-        lines = path.read_text("ascii").splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.split()[:1] == [name]), 0)
+    pairs = (line.split() for line in read_text(path).splitlines())
+    return next((int(pair[1]) for pair in pairs if pair[:1] == [name]), 0)

@@ -13,6 +13,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
 
+from berth.runtime.host_files import read_text
+
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
 _IPV6_ADDRESSES = Path("/proc/net/if_inet6")
 _GLOBAL_SCOPE = "00"
@@ -62,11 +64,8 @@ def interface_addresses(name: str) -> dict[int, str]:
             addresses[socket.AF_INET] = socket.inet_ntoa(answer[20:24])
         except OSError:
             pass  # no IPv4 address
-    try:
-        lines = _IPV6_ADDRESSES.read_text("ascii").splitlines()
-    except OSError:
-        lines = []  # a kernel without IPv6
-    for address, _, _, scope, _, interface in map(str.split, lines):
+    # A kernel without IPv6 does not have the file.
+    for address, _, _, scope, _, interface in map(str.split, read_text(_IPV6_ADDRESSES).splitlines()):
         if interface == name and (scope == _GLOBAL_SCOPE or name == "lo"):
             addresses.setdefault(socket.AF_INET6, str(ipaddress.ip_address(bytes.fromhex(address))))
     return addresses

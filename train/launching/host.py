@@ -13,7 +13,7 @@ from typing import Any
 
 from berth.contract.errors import JobError
 from berth.runtime.hints.program import PackageNote, ProgramContext
-from berth.runtime.interfaces import interface_here
+from berth.runtime.interfaces import existing_interface
 from berth.runtime.software import kit_version
 from berth.train.failures.ends import PythonEnd
 from berth.train.failures.failure import FailureFile
@@ -73,7 +73,7 @@ class HostContext:
     def join(self, introduction: Introduction) -> HostConnection:
         """Join the leader. JobError or Stopped if that fails."""
         leader = self.job.leader
-        interface = interface_here(self.job.network_interface)
+        interface = existing_interface(self.job.network_interface)
         connection = rendezvous.join(leader, introduction, self.events, self.timeout, self.paths.port, interface)
         get_logger().info("rendezvous: joined the leader %s", leader)
         return connection

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from berth.runtime.interfaces import entries
+from berth.qa.faults import counted
+from berth.runtime.host_files import entries, read_text
 from berth.train.planning.mpirun_settings import file_settings
 from berth.train.planning.trial import try_loading
 
@@ -63,8 +64,8 @@ class Fabric:
             return "no EFA device is on this host"
         if self.closed:
             return (
-                f"this host has {len(self.devices)} EFA devices but {self.closed}; start the container with docker run "
-                "--device /dev/infiniband/uverbs0 --device /dev/infiniband/uverbs1 …"
+                f"this host has {counted(len(self.devices), 'EFA device')} but {self.closed}; start the container with "
+                "docker run --device /dev/infiniband/uverbs0 --device /dev/infiniband/uverbs1 …"
             )
         return ""
 
@@ -98,8 +99,8 @@ def network_line(fabric: Fabric, backend: str, *, alone: bool = False) -> str:
     """
     if backend == "gloo":
         return "network: gloo over TCP: gloo does not support EFA"
-    count = f"{len(fabric.devices)} device{'s' if len(fabric.devices) > 1 else ''}"
-    way = f"TCP: {fabric.missing}" if fabric.missing else f"EFA: {count}, plugin {fabric.plugin}"
+    devices = counted(len(fabric.devices), "device")
+    way = f"TCP: {fabric.missing}" if fabric.missing else f"EFA: {devices}, plugin {fabric.plugin}"
     return f"network: one host needs none; with several, NCCL would use {way}" if alone else f"network: NCCL over {way}"
 
 
@@ -117,7 +118,7 @@ def _closed(root: Path, devices: Sequence[str]) -> str:
     """Why this container can't open an EFA device node, which libfabric must; empty if it can open all."""
     verbs = {path.name: path / "ibdev" for path in entries(root / "sys/class/infiniband_verbs")}
     nodes = [path for path in entries(root / "dev/infiniband") if path.name.startswith("uverbs")]
-    efa_nodes = [path for path in nodes if path.name not in verbs or _text(verbs[path.name]).strip() in devices]
+    efa_nodes = [path for path in nodes if path.name not in verbs or read_text(verbs[path.name]).strip() in devices]
     if not efa_nodes:
         return "this container has none of their /dev/infiniband/uverbs nodes"
     for path in sorted(efa_nodes):
@@ -130,10 +131,3 @@ def _closed(root: Path, devices: Sequence[str]) -> str:
 
 def _is_efa(device: Path) -> bool:
     return (device / "device/driver").resolve().name == "efa"
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text("utf-8", "replace")
-    except OSError:
-        return ""

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from berth.runtime.host_files import read_text
+
 _PARAMETER_OPTIONS = ("mca", "gmca")
 _VARIABLE = "OMPI_MCA_"
 _CUSTOM_OPTIONS = "your custom MPI options set"
@@ -41,10 +43,7 @@ class UserSetting:
 
 def file_settings(path: Path) -> dict[str, UserSetting]:
     """The settings in a file of lines `name = value`, such as Open MPI's, by name; empty if the file is missing."""
-    try:
-        lines = path.read_text("utf-8", "replace").splitlines()
-    except OSError:
-        return {}
+    lines = read_text(path).splitlines()
     pairs = (line.partition("=") for line in lines if not line.lstrip().startswith("#"))
     return {name.strip(): UserSetting(value.strip(), f"{path} sets") for name, equals, value in pairs if equals}
 

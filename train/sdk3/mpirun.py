@@ -25,12 +25,12 @@ _BINDING = "OMPI_MCA_hwloc_base_binding_policy"
 
 
 def correct(
-    arguments: Sequence[str], *, prefix: str, named: str, interface: str, cpus: int, environ: Mapping[str, str]
+    arguments: Sequence[str], *, prefix: str, configured: str, interface: str, cpus: int, environ: Mapping[str, str]
 ) -> tuple[list[str], list[str]]:
     """Correct the driver's arguments; returns them, and a description of each change.
 
     A line without the driver's own parts, perhaps of a newer SDK, is kept. prefix: Open MPI's folder, for the daemons
-    on other hosts. named: the interface in the job's configuration. interface: the one to use instead. environ:
+    on other hosts. configured: the interface in the job's configuration. interface: the one to use instead. environ:
     contains the user's settings.
     """
     start = next((at - 1 for at, pair in enumerate(pairwise(arguments)) if pair == _RUNNER), -1)
@@ -43,9 +43,9 @@ def correct(
     if options[np] != ranks:
         changes.append(f"-np {ranks} instead of {options[np]}, the ranks of all hosts")
         options[np] = ranks
-    replaced = _with_interface(options, named, interface)
+    replaced = _with_interface(options, configured, interface)
     if replaced != options:
-        changes.append(f"the interface {interface} instead of {named}, which this host does not have")
+        changes.append(f"the interface {interface} instead of {configured}, which this host does not have")
     options, dropped = _without_contradictions(replaced, environ)
     changes += dropped
     threads = f"OMP_NUM_THREADS={max(1, cpus // max(slots))}"
@@ -58,14 +58,14 @@ def correct(
     return [*options, *program], changes
 
 
-def _with_interface(options: Sequence[str], named: str, interface: str) -> list[str]:
-    """The options with `interface` instead of `named`. Other interfaces are the user's own and are kept."""
+def _with_interface(options: Sequence[str], configured: str, interface: str) -> list[str]:
+    """The options with `interface` instead of `configured`. Other interfaces are the user's own and are kept."""
     ours = list(options)
     for at in range(2, len(options)):
         option, name, value = options[at - 2 : at + 1]
-        if option in _PARAMETER_OPTIONS and name.endswith("_if_include") and value == named:
+        if option in _PARAMETER_OPTIONS and name.endswith("_if_include") and value == configured:
             ours[at] = interface
-        elif name == "-x" and value == f"NCCL_SOCKET_IFNAME={named}":
+        elif name == "-x" and value == f"NCCL_SOCKET_IFNAME={configured}":
             ours[at] = f"NCCL_SOCKET_IFNAME={interface}"
     return ours
 
@@ -95,11 +95,11 @@ def main() -> None:
         sys.exit(NOT_FOUND)
     if not called_by_driver():
         os.execv(real, ["mpirun", *arguments])
-    named = os.environ.get("SM_NETWORK_INTERFACE_NAME", "")
-    interface = choose_interface(named, network_interfaces(), alone=False)
+    configured = os.environ.get("SM_NETWORK_INTERFACE_NAME", "")
+    interface = choose_interface(configured, network_interfaces(), alone=False)
     prefix = str(Path(real).parent.parent)
     arguments, changes = correct(
-        arguments, prefix=prefix, named=named, interface=interface, cpus=count_cpus(), environ=os.environ
+        arguments, prefix=prefix, configured=configured, interface=interface, cpus=count_cpus(), environ=os.environ
     )
     if _BINDING not in os.environ:
         # As a variable, because the user's --bind-to overrides it. Open MPI would bind each of two ranks to one core.

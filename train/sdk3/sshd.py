@@ -19,7 +19,7 @@ from berth.contract.errors import JobError
 from berth.contract.host_names import listed
 from berth.contract.launch_options import read_timeout
 from berth.runtime.dispatch import NOT_FOUND
-from berth.runtime.interfaces import interface_here
+from berth.runtime.interfaces import existing_interface
 from berth.train.failures.failure import FailureFile
 from berth.train.hosts import ssh
 from berth.train.hosts.log import get_logger
@@ -38,7 +38,7 @@ def prepare(folder: Path, home: Path, environ: Mapping[str, str], port: int = PO
     host, leader = environ["SM_CURRENT_HOST"], environ["SM_MASTER_ADDR"]
     hosts = [leader, *(name for name in json.loads(environ["SM_HOSTS"]) if name != leader)]
     timeout = min(read_timeout(environ) or _LONGEST_SECONDS, _LONGEST_SECONDS)
-    interface = interface_here(environ.get("SM_NETWORK_INTERFACE_NAME"))
+    interface = existing_interface(environ.get("SM_NETWORK_INTERFACE_NAME"))
     peers = exchange(host, hosts, make_keys(folder, home), timeout, port, interface)
     if peers:
         get_logger().info("sshd: ssh keys exchanged with %s", listed(peer.name for peer in peers))

@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from types import ModuleType
 
+from berth.runtime.host_files import read_text
+
 THREAD = "pt_gloo_runloop"
 _CHECKS, _PAUSE, _LIMIT = 3, 0.002, 2.0  # seconds
 
@@ -22,21 +24,10 @@ def after_import(_: ModuleType) -> None:
 
 def wait(tasks: Path = Path("/proc/self/task"), limit: float = _LIMIT) -> None:
     """Wait until no gloo thread is running, at most `limit` seconds. A sleeping one waits for work or for a rank."""
-    threads = [task for task in tasks.iterdir() if _read(task / "comm").strip() == THREAD]
+    threads = [task for task in tasks.iterdir() if read_text(task / "comm").strip() == THREAD]
     deadline, at_rest = time.monotonic() + limit, 0
     while threads and at_rest < _CHECKS and time.monotonic() < deadline:
         time.sleep(_PAUSE)  # releases the GIL, which such a thread may be waiting for
-        at_rest = 0 if any(_is_running(thread) for thread in threads) else at_rest + 1
-
-
-def _is_running(thread: Path) -> bool:
-    """Whether its state is R; in /proc's stat the state follows the name in brackets (man proc_pid_stat)."""
-    return _read(thread / "stat").rpartition(") ")[2].startswith("R")
-
-
-def _read(path: Path) -> str:
-    """The file's text; empty if the thread has ended."""
-    try:
-        return path.read_text("utf-8", "replace")
-    except OSError:
-        return ""
+        # In /proc's stat the state, R if it is running, follows the name in brackets (man proc_pid_stat).
+        states = [read_text(thread / "stat").rpartition(") ")[2] for thread in threads]
+        at_rest = 0 if any(state.startswith("R") for state in states) else at_rest + 1

@@ -18,6 +18,7 @@ from berth.runtime import whole_files
 from berth.runtime.engines import graph
 from berth.runtime.engines.graph import GraphError, fault_of, read_manifest, source_files
 from berth.runtime.engines.model_folder import ModelFilesError
+from berth.runtime.host_files import read_text
 from berth.runtime.memory import available_memory
 
 _LOCKS = Path("/tmp")
@@ -113,11 +114,8 @@ def _record(kept: Path) -> Path:
 def _server() -> str:
     """The process that started this one, and when it began: the same for all workers of one server."""
     parent = os.getppid()
-    try:
-        fields = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return str(parent)
-    return f"{parent} {fields[19]}"
+    fields = read_text(Path(f"/proc/{parent}/stat")).rpartition(")")[2].split()
+    return f"{parent} {fields[19]}" if fields else str(parent)
 
 
 @contextmanager

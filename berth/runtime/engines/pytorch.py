@@ -16,6 +16,7 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES
 
+from berth.contract.gpu_hosts import supports_bf16
 from berth.contract.other_models import HANDLER
 from berth.contract.served_model import read_config
 from berth.qa.tokenizer import PairTokenizer, SlowTokenizerError
@@ -125,11 +126,6 @@ def longest_window(model: Any) -> int:
     return position_count(model) or POSITIONS
 
 
-def gpu_precision(capability: tuple[int, int]) -> str:
-    """bf16 on a GPU whose compute capability supports it (8.0 or more), else fp16."""
-    return "bf16" if capability >= (8, 0) else "fp16"
-
-
 class PyTorchEngine:
     """See engine.Engine. One batch at a time, with all threads."""
 
@@ -140,8 +136,12 @@ class PyTorchEngine:
         torch.set_num_threads(threads)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         on_gpu = self.device.type == "cuda"
-        precision = precision or (gpu_precision(torch.cuda.get_device_capability()) if on_gpu else "fp32")
+        if not precision:
+            precision = (
+                "fp32" if not on_gpu else "bf16" if supports_bf16(torch.cuda.get_device_capability()) else "fp16"
+            )
         model, self.tokenizer = load(files)
+        precision = precision or "fp32"
         self.model = model.to(self.device, _DTYPES[precision])
         self.pad_id = self.model.config.pad_token_id or 0
         self.info = EngineInfo(

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from berth.runtime import subprocesses
+from berth.runtime.host_files import entries, read_text
 
 TIME_LIMIT = 60.0  # seconds; cuInit takes one or two on eight GPUs, more if the driver has just been loaded
 _ROOT = Path("/")
@@ -73,10 +74,7 @@ def torch_cuda() -> str | None:
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return None
-    try:
-        text = Path(spec.origin).with_name("version.py").read_text("utf-8", "replace")
-    except OSError:
-        return None
+    text = read_text(Path(spec.origin).with_name("version.py"))
     match = re.search(r"^cuda\b[^=\n]*=\s*['\"]([\d.]+)['\"]", text, re.MULTILINE)
     return match[1] if match else None
 
@@ -140,10 +138,7 @@ def _error_name(cuda: ctypes.CDLL, code: int) -> str:
 
 
 def _nodes(root: Path) -> list[Path]:
-    try:
-        return sorted(path for path in (root / "dev").iterdir() if re.fullmatch(r"nvidia\d+", path.name))
-    except OSError:
-        return []
+    return sorted(path for path in entries(root / "dev") if re.fullmatch(r"nvidia\d+", path.name))
 
 
 def _closed(root: Path) -> tuple[str, ...]:

@@ -76,3 +76,8 @@ def test_readme_table_equals_families() -> None:
     for driver, ami in gpu_hosts.ENDPOINT_AMIS.items():
         assert re.search(rf"AMI {driver} is\s+`{ami}`", text)
     assert gpu_hosts.TRANSFORM_AMIS[535] in text
+
+
+def test_bf16_needs_capability_8() -> None:
+    capabilities = ((7, 0), (7, 5), (8, 0), (9, 0), (12, 0))
+    assert [gpu_hosts.supports_bf16(each) for each in capabilities] == [False, False, True, True, True]

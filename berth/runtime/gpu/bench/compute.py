@@ -6,6 +6,7 @@ check itself.
 
 from typing import Any
 
+from berth.contract import gpu_hosts
 from berth.runtime.gpu.bench import peaks, timing
 from berth.runtime.gpu.bench.record import Measured
 
@@ -24,7 +25,7 @@ def precision(device: str, index: int = 0) -> Any:
     import torch
 
     capability = torch.cuda.get_device_capability(index) if device == "cuda" else (8, 0)
-    return getattr(torch, peaks.half_precision(capability))
+    return torch.bfloat16 if gpu_hosts.supports_bf16(capability) else torch.float16
 
 
 def matrix_product(device: str) -> Measured:

@@ -47,11 +47,6 @@ def chip(name: str) -> Chip | None:
     return next((each for each in CHIPS if re.match(each.pattern, short)), None)
 
 
-def half_precision(capability: tuple[int, int]) -> str:
-    """The 16-bit type of the chip's tensor cores: V100 (7.0) and T4 (7.5) do not support bfloat16."""
-    return "bfloat16" if capability >= (8, 0) else "float16"
-
-
 def bus_bandwidth(size: int, seconds: float, ranks: int) -> float:
     """GB/s over each rank's link in an all-reduce of `size` bytes: 2(n-1)/n · size / time.
 

@@ -11,7 +11,7 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer, RobertaCo
 
 from berth.runtime.engines.engine import EngineInfo, WindowTokens
 from berth.runtime.engines.model_folder import ModelFiles, ModelFilesError, find
-from berth.runtime.engines.pytorch import PyTorchEngine, gpu_precision, load
+from berth.runtime.engines.pytorch import PyTorchEngine, load
 from tests.unit.small_models import tiny_tokenizer
 
 
@@ -76,10 +76,6 @@ def test_half_precision_is_close_to_fp32(tiny_model: Path, precision: str, max_d
     for one, other in zip(half.logits(rows), full.logits(rows), strict=True):
         assert one.start.dtype == np.float32
         assert 0 < np.abs(one.start - other.start).max() < max_difference
-
-
-def test_gpu_precision() -> None:
-    assert [gpu_precision(each) for each in ((7, 0), (7, 5), (8, 0), (9, 0), (12, 0))] == ["fp16"] * 2 + ["bf16"] * 3
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,10 @@ def test_probe_this_machine() -> None:
     assert detected.shm is None or detected.shm > 0
 
 
-def test_interface_here_is_empty_unless_the_host_has_it(tmp_path: Path) -> None:
+def test_existing_interface_is_empty_unless_the_host_has_it(tmp_path: Path) -> None:
     (tmp_path / "sys/class/net/eth1").mkdir(parents=True)
-    assert [interfaces.interface_here(name, tmp_path) for name in ("eth1", "ethwe", "", None)] == ["eth1", "", "", ""]
+    existing = [interfaces.existing_interface(name, tmp_path) for name in ("eth1", "ethwe", "", None)]
+    assert existing == ["eth1", "", "", ""]
 
 
 @pytest.mark.parametrize(

@@ -34,10 +34,12 @@ def expected(hosts: str, ranks: int, threads: int, more: str = "") -> list[str]:
 
 
 def corrected(
-    arguments: list[str], named: str = "ethwe", environ: dict[str, str] | None = None
+    arguments: list[str], configured: str = "ethwe", environ: dict[str, str] | None = None
 ) -> tuple[list[str], list[str]]:
-    interface = choose_interface(named, ["eth0", "lo"], alone=False)
-    return correct(arguments, prefix="/opt/berth", named=named, interface=interface, cpus=16, environ=environ or {})
+    interface = choose_interface(configured, ["eth0", "lo"], alone=False)
+    return correct(
+        arguments, prefix="/opt/berth", configured=configured, interface=interface, cpus=16, environ=environ or {}
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,7 +62,7 @@ def test_corrected_line_starts_all_ranks_over_existing_interface(
 
 
 def test_existing_interface_is_kept() -> None:
-    arguments, changes = corrected(line("algo-1,algo-2", 1, "eth0"), named="eth0")
+    arguments, changes = corrected(line("algo-1,algo-2", 1, "eth0"), configured="eth0")
     assert arguments == expected("algo-1,algo-2", 2, 16)
     assert INTERFACE not in changes
 
