@@ -40,7 +40,7 @@ _VARIABLES = (
 )
 _SET_FOR_PROGRAMS = ("BERTH_BACKEND", "BERTH_FAILURE_FILE", "BERTH_RANK_EVENTS")
 TRAINING_VARIABLES = (*_VARIABLES, *_SET_FOR_PROGRAMS)
-"""All BERTH_* variables of the training image, including those that it sets for its own processes."""
+"""The BERTH_* variables of the training image: those that a job may set, and those that the image sets for programs."""
 _DISTRIBUTIONS = ("none", "mpi", "smddp")
 _REFUSED = {
     "sagemaker_parameter_server_enabled": (

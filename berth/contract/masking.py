@@ -23,7 +23,7 @@ _TEXT_TOKEN_WORDS = re.compile(
 )
 _WORDS = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 # Possessive, and only at the start of a name: otherwise the time is quadratic in the length of a word.
-_NAMED = re.compile(r"(?<![\w-])([\w-]++)[\"']?\s*+[=:]")
+_NAME_BEFORE_VALUE = re.compile(r"(?<![\w-])([\w-]++)[\"']?\s*+[=:]")
 # Up to the last @ before the path, because a password may contain @, or (against RFC 3986, 3.2.1) a slash.
 _USER = re.compile(r"(?<=://)(?:[^/?#\s\"']*@|[^/?#\s\"':@]+:(?!\d+/)[^\s\"'@]{0,1000}@)")
 _BEARER = re.compile(r"\b(bearer|authorization\W+basic)\s+[\w.~+/-]{8,}=*", re.IGNORECASE)
@@ -55,7 +55,7 @@ def shown(name: str, value: str) -> str:
     if name in ("-x", "--x"):  # mpirun exports a variable, which may be anything
         variable, equals, _ = value.partition("=")
         return f"{variable}={STARS}" if equals else value
-    first = next((match for match in _NAMED.finditer(value) if sounds_secret(match[1])), None)
+    first = next((match for match in _NAME_BEFORE_VALUE.finditer(value) if sounds_secret(match[1])), None)
     return value if first is None else value[: first.end()] + STARS
 
 

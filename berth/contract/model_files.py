@@ -25,7 +25,7 @@ TOKENIZERS = (
     "tokenizer.model",
 )
 _GIT_LFS = b"version https://git-lfs"
-_MOST_OF_POINTER = 1024
+_POINTER_BYTES = 1024
 """Bytes; the limit in the specification of Git LFS."""
 
 
@@ -50,35 +50,35 @@ def first_file(home: Path, names: tuple[str, ...]) -> str | None:
     return next((name for name in names if (home / name).is_file() and (home / name).stat().st_size), None)
 
 
-def file_faults(folder: Path, named: str | Path, *, tokenizer: bool = True) -> list[str]:
+def file_faults(folder: Path, label: str | Path, *, tokenizer: bool = True) -> list[str]:
     """What is missing in `folder` for a transformers model: sentences without full stop, with what to do.
 
-    named: the folder's name in the sentences. tokenizer: whether one is required.
+    label: the folder's name in the sentences. tokenizer: whether one is required.
     """
     if not folder.is_dir():
-        return [f"{named} does not exist: mount or unpack the model there"]
+        return [f"{label} does not exist: mount or unpack the model there"]
     homes = model_homes(folder)
     if len(homes) != 1:
-        return [f"{named} {folder_kind(folder, homes, TOKENIZERS)}"]
+        return [f"{label} {folder_kind(folder, homes, TOKENIZERS)}"]
     (home,) = homes
-    return list(_faults_of_home(home, Path(named) / home.relative_to(folder), tokenizer=tokenizer))
+    return list(_faults_of_home(home, Path(label) / home.relative_to(folder), tokenizer=tokenizer))
 
 
-def _faults_of_home(home: Path, called: Path, *, tokenizer: bool) -> Iterator[str]:
+def _faults_of_home(home: Path, home_label: Path, *, tokenizer: bool) -> Iterator[str]:
     weights = first_file(home, WEIGHTS)
     if weights is None:
         other, remedy = other_format(home)
         only = f" but {other}: {remedy}" if other else ": save the model next to its config.json"
-        yield f"{called} has no weights (`{WEIGHTS[0]}` or `{WEIGHTS[2]}`){only}"
+        yield f"{home_label} has no weights (`{WEIGHTS[0]}` or `{WEIGHTS[2]}`){only}"
     elif missing := [name for name in _shards(home / weights) if not (home / name).is_file()]:
         number = f" and {len(missing) - 1} more" if missing[1:] else ""
-        yield f"{called} lacks {missing[0]}{number}, which {weights} names: add the missing files"
+        yield f"{home_label} lacks {missing[0]}{number}, which {weights} names: add the missing files"
     tokenizer_file = first_file(home, TOKENIZERS)
     if tokenizer and tokenizer_file is None:
-        yield f"{called} has no tokenizer (`{TOKENIZERS[0]}` or `{TOKENIZERS[1]}`): save it next to the model"
+        yield f"{home_label} has no tokenizer (`{TOKENIZERS[0]}` or `{TOKENIZERS[1]}`): save it next to the model"
     for name in filter(None, (weights, tokenizer_file)):
         if _is_git_lfs(home / name):
-            yield f"{called / name} is a pointer of Git LFS and not the file: run `git lfs pull` and pack it again"
+            yield f"{home_label / name} is a pointer of Git LFS and not the file: run `git lfs pull` and pack it again"
 
 
 def _shards(index: Path) -> list[str]:
@@ -93,7 +93,7 @@ def _shards(index: Path) -> list[str]:
 
 def _is_git_lfs(path: Path) -> bool:
     try:
-        if path.stat().st_size > _MOST_OF_POINTER:  # larger files are not opened, because a channel may be streamed
+        if path.stat().st_size > _POINTER_BYTES:  # larger files are not opened, because a channel may be streamed
             return False
         with path.open("rb") as file:
             return file.read(len(_GIT_LFS)) == _GIT_LFS

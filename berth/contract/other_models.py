@@ -113,7 +113,9 @@ def is_embedder(home: Path) -> bool:
 
 
 def adapter_fault(home: Path) -> str:
-    """The error if a complete model has an unused adapter next to it, a sentence after the folder's name; or empty."""
+    """The error if a complete model has an adapter next to it, which would not be used: a sentence after the folder's
+    name; empty if there is no adapter.
+    """
     if not (home / _ADAPTER).is_file():
         return ""
     what = _adapter(home / _ADAPTER)

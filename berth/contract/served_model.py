@@ -60,22 +60,22 @@ def unusable(config: Mapping[str, Any]) -> str:
     return f"this is a model of type {kind}, which {reason}: {OTHER_ARCHITECTURE}" if reason else ""
 
 
-def serving_faults(folder: Path, named: str | Path) -> list[str]:
+def serving_faults(folder: Path, label: str | Path) -> list[str]:
     """Why the model in `folder` can't answer questions: sentences without full stop, with what to do; empty if it may.
 
-    named: the folder's name in the sentences.
+    label: the folder's name in the sentences.
     """
-    faults = file_faults(folder, named)
+    faults = file_faults(folder, label)
     home = model_home(folder)
     if home is None:
         return faults
-    called = Path(named) / home.relative_to(folder)
+    home_label = Path(label) / home.relative_to(folder)
     config, reason = read_config(home)
     if reason:
-        return [f"{called / CONFIG} {reason}", *faults]
+        return [f"{home_label / CONFIG} {reason}", *faults]
     head = other_head(config, embedder=is_embedder(home)) or unusable(config)
     adapter = adapter_fault(home)
-    return [*([f"{called}: {head}"] if head else []), *([f"{called} {adapter}"] if adapter else []), *faults]
+    return [*([f"{home_label}: {head}"] if head else []), *([f"{home_label} {adapter}"] if adapter else []), *faults]
 
 
 def read_config(home: Path) -> tuple[Mapping[str, Any], str]:

@@ -56,14 +56,14 @@ class Row(NamedTuple):
     fields: Mapping[str, Any]
 
 
-class Found(NamedTuple):
+class FolderFiles(NamedTuple):
     """The files of a folder except hidden ones: `data`, and `others` whose names are not those of data."""
 
     data: list[Path]
     others: list[Path]
 
 
-def find(path: Path) -> Found:
+def find(path: Path) -> FolderFiles:
     """The data files of `path`: itself, or those below a folder, sorted by name.
 
     Raises DataError if there are none.
@@ -71,7 +71,7 @@ def find(path: Path) -> Found:
     if path.is_file():
         if _kind(path) is None:
             raise DataError(f"{path} is not a data file: its name must end in {_SUFFIXES}.")
-        return Found([path], [])
+        return FolderFiles([path], [])
     if not path.is_dir():
         raise DataError(f"{path} does not exist: pass a data file, or a folder that holds some ({_SUFFIXES}).")
     below = [p for p in sorted(path.rglob("*")) if p.is_file()]
@@ -84,7 +84,7 @@ def find(path: Path) -> Found:
         names = ", ".join(p.name for p in below[:3]) or "nothing"
         raise DataError(f"{path} holds no data file ({_SUFFIXES}), it holds {names}: put the SQuAD file there.")
     questions = [p for p in data if p.name.lower() not in METADATA] or data
-    return Found(questions, [p for p in below if p not in questions])
+    return FolderFiles(questions, [p for p in below if p not in questions])
 
 
 def rows(path: Path) -> Iterator[Row | Fault]:

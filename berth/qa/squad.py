@@ -146,12 +146,12 @@ class QuestionReader:
             for row in content:
                 empty = False
                 parsed = parsed or isinstance(row, Row) or not row.what.startswith(NOT_JSON)
-                found = self._example(row)
-                if isinstance(found, Example):
-                    yield found
+                result = self._example(row)
+                if isinstance(result, Example):
+                    yield result
                 else:
-                    first_fault = first_fault or found[0]
-                    for fault in found:
+                    first_fault = first_fault or result[0]
+                    for fault in result:
                         self._faults.add(fault)
             if first_fault and not parsed:  # not JSON lines: one fault is enough
                 alone = Faults()
@@ -163,16 +163,15 @@ class QuestionReader:
     def _example(self, row: Row | Fault) -> Example | list[Fault]:
         if not isinstance(row, Row):
             return [row]
-        found = self._read(row)
-        if not isinstance(found, Example):
-            return found
-        where = row.where
-        if hash(found.id) in self._ids:
-            return [Fault(where, "", f"the id {found.id!r} is used before", "give every question its own id")]
-        self._ids.add(hash(found.id))
-        if self.offsets and misplaced(found):
-            self._faults.add(_misplaced_fault(found), forbids=False)
-        return found
+        result = self._read(row)
+        if not isinstance(result, Example):
+            return result
+        if hash(result.id) in self._ids:
+            return [Fault(row.where, "", f"the id {result.id!r} is used before", "give every question its own id")]
+        self._ids.add(hash(result.id))
+        if self.offsets and misplaced(result):
+            self._faults.add(_misplaced_fault(result), forbids=False)
+        return result
 
     def _read(self, row: Row) -> Example | list[Fault]:
         fields, where = row.fields, row.where
@@ -300,7 +299,7 @@ def _text_fault(row: Row, key: str) -> tuple[str, str] | None:
     if value is None:
         return f'"{key}" is missing', like(row.where)
     if not isinstance(value, str):
-        return f'"{key}" is {_KINDS.get(type(value), "no text")}, not a text', like(row.where)
+        return f'"{key}" is {_KINDS.get(type(value), f"a {type(value).__name__}")}, not a text', like(row.where)
     if not value.strip():
         return f'"{key}" is empty', like(row.where)
     if not is_unicode(value):

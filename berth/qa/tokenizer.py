@@ -31,9 +31,9 @@ class PairTokenizer:
                 "This model has a slow tokenizer only, without offsets: use a model with a tokenizer.json."
             )
         fields = json.loads(tokenizer.backend_tokenizer.to_str())
-        named = set(tokenizer.all_special_tokens)
+        special_tokens = set(tokenizer.all_special_tokens)
         for token in fields["added_tokens"]:
-            token["special"] = token["special"] or token["content"] in named
+            token["special"] = token["special"] or token["content"] in special_tokens
         return cls(_library(fields), token_types)
 
     @classmethod

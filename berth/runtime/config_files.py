@@ -39,13 +39,13 @@ def checkpoint_folder(root: Path) -> Path:
     """The folder that SageMaker copies to S3 and restores: the estimator's checkpoint_local_path, by default
     `root`/checkpoints (root: /opt/ml). Raises JobError if the path is invalid.
     """
-    named = read_object(root / FOLDER / _CHECKPOINTS).get("LocalPath") or root / "checkpoints"
-    if not isinstance(named, str | Path) or not Path(named).is_absolute():
+    path = read_object(root / FOLDER / _CHECKPOINTS).get("LocalPath") or root / "checkpoints"
+    if not isinstance(path, str | Path) or not Path(path).is_absolute():
         raise JobError(
-            f"{root / FOLDER / _CHECKPOINTS} has the LocalPath {named!r}, which is not an absolute path; correct the "
+            f"{root / FOLDER / _CHECKPOINTS} has the LocalPath {path!r}, which is not an absolute path; correct the "
             "estimator's checkpoint_local_path."
         )
-    return Path(named)
+    return Path(path)
 
 
 def wants_checkpoints(root: Path) -> bool:

@@ -9,7 +9,8 @@ FAILURE_FILE_VARIABLE = "BERTH_FAILURE_FILE"
 
 
 def write_failure(sentence: str) -> bool:
-    """Set the first sentence of /opt/ml/output/failure; the program then exits non-zero. Each host's entry logs it.
+    """Set the first sentence of /opt/ml/output/failure, which each host's entry also logs. The program must then exit
+    with another code than 0.
 
     Outside the training image (BERTH_FAILURE_FILE is not set) it does nothing and returns False.
     """

@@ -55,10 +55,10 @@ def trust(bundle: Path) -> dict[str, str]:
 
 
 def _certificates(folder: Path, environ: Mapping[str, str], channel: Path | None) -> tuple[Path, ...]:
-    named = next((environ[name] for name in _BUNDLES if environ.get(name)), "")
+    configured = next((environ[name] for name in _BUNDLES if environ.get(name)), "")
     added = _certificates_in(channel) if channel else ()
-    if named:
-        bundle = folder / named
+    if configured:
+        bundle = folder / configured
         # requests accepts a folder as well, but only alone.
         return (*(_certificates_in(bundle) if added and bundle.is_dir() else (bundle,)), *added)
     systems = Path(environ.get("SSL_CERT_FILE") or _SYSTEMS)
@@ -75,5 +75,5 @@ def _cache(environ: Mapping[str, str]) -> dict[str, str]:
     """Put pip's cache into the warm pool's folder, which outlives its jobs; without a warm pool, disable the cache."""
     if environ.get("PIP_CACHE_DIR") or environ.get("PIP_NO_CACHE_DIR"):
         return {}
-    kept = Path(environ.get(_WARM_POOL) or _WARM_POOL_FOLDER)
-    return {"PIP_CACHE_DIR": str(kept / "pip")} if kept.is_dir() else {"PIP_NO_CACHE_DIR": "1"}
+    warm_cache = Path(environ.get(_WARM_POOL) or _WARM_POOL_FOLDER)
+    return {"PIP_CACHE_DIR": str(warm_cache / "pip")} if warm_cache.is_dir() else {"PIP_NO_CACHE_DIR": "1"}

@@ -174,13 +174,13 @@ def failed_install(
             f"({obstacle}; trusted certificates: {trusted}); set PIP_INDEX_URL to an index that the container can "
             f"reach, and PIP_CERT to its certificate (a job may have it in a channel called {CHANNEL}), or {_VENDOR}."
         )
-    if built := [before for before, line in pairwise(output) if line.strip() == _END_OF_BUILD]:
+    if build_errors := [before for before, line in pairwise(output) if line.strip() == _END_OF_BUILD]:
         package = next((f" {match[1]}" for line in reversed(output) if (match := _COLLECTING.match(line))), "")
         return (
             f"{name} could not be installed:{package} has no wheel for this image, and its build ended with "
-            f"{built[0].strip()}; take a version that has a wheel, or put a wheel of it next to {name}."
+            f"{build_errors[0].strip()}; take a version that has a wheel, or put a wheel of it next to {name}."
             if package
-            else f"{name} could not be installed (a build ended with: {built[0].strip()}); fix that package."
+            else f"{name} could not be installed (a build ended with: {build_errors[0].strip()}); fix that package."
         )
     if other := next((match[1] for line in output if (match := _OTHER_PYTHON.search(line))), ""):
         wanted = next((match[1] for line in output if (match := _PACKAGE.search(line))), "a requirement")

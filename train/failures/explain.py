@@ -61,8 +61,9 @@ CONVERT_LINE_ENDS = "convert it with sed -i 's/\\r$//', or have your editor save
 class ProgramEnd:
     """A failed program.
 
-    who: the rank or the program, and the host. code: Popen's return code, negative for a signal. asked_at: when the
-    wrapper passed on the first signal, 0 for never. Times are seconds since the epoch.
+    who: the rank or the program, and the host. code: Popen's return code, negative for a signal. signalled_at: when the
+    wrapper forwarded the first signal, 0 if it got none. stdout_last: the last line on stdout, and when it came.
+    killed_for_memory: the OOM killer killed a process of this container meanwhile. Times are seconds since the epoch.
     """
 
     name: str
@@ -73,7 +74,7 @@ class ProgramEnd:
     ends: Ends
     stderr: StderrText
     context: ProgramContext
-    asked_at: float = 0.0
+    signalled_at: float = 0.0
     stdout_last: tuple[str, float] = ("", 0.0)
     killed_for_memory: bool = False
 
@@ -108,9 +109,9 @@ def explain(end: ProgramEnd) -> Explanation:
         sentence = killed_sentence(
             end.who, -end.code, end.stderr.detail, end.context, killed_for_memory=end.killed_for_memory
         )
-        if -end.code in STOPS and not end.asked_at and not end.killed_for_memory:
+        if -end.code in STOPS and not end.signalled_at and not end.killed_for_memory:
             sentence = unasked_stop_sentence(end.who, -end.code)
-        return Explanation(sentence, end.ended_at, end.shell_code, echo=end.asked_at > 0)
+        return Explanation(sentence, end.ended_at, end.shell_code, echo=end.signalled_at > 0)
     code = PYTHON_ERROR_EXIT if end.code < 0 else end.code
     if record is not None and record.explains:
         sentence, first = _recorded(record, end), record.raised.first_line if record.raised else ""
@@ -123,7 +124,7 @@ def explain(end: ProgramEnd) -> Explanation:
         when = record.when if record is not None and record.how == RAISED else end.ended_at
     if record is None or not record.text:
         sentence = _known_cause(sentence, first, end)
-    return Explanation(sentence, when, code, echo=0.0 < end.asked_at <= when or is_echo(first))
+    return Explanation(sentence, when, code, echo=0.0 < end.signalled_at <= when or is_echo(first))
 
 
 def _record(end: ProgramEnd) -> PythonEnd | None:
@@ -140,23 +141,23 @@ def _was_ending(end: ProgramEnd, record: PythonEnd | None, printed: tuple[Raised
     if end.killed_for_memory:
         return False
     if record is not None:
-        return record.pid == end.pid and record.explains and not 0.0 < end.asked_at < record.when
+        return record.pid == end.pid and record.explains and not 0.0 < end.signalled_at < record.when
     if printed is None:
         return False
-    return end.ended_at - printed[1] < _DYING_SECONDS and not 0.0 < end.asked_at < printed[1]
+    return end.ended_at - printed[1] < _DYING_SECONDS and not 0.0 < end.signalled_at < printed[1]
 
 
 def _recorded(record: PythonEnd, end: ProgramEnd) -> str:
     """The sentence for a record with a text or an exception."""
     if record.text:
-        by = _call(record, end) + _child(record, end)
+        details = _call(record, end) + _child(record, end)
         name = end.name if record.pid == end.pid else record.program or end.name
-        return one_line(f"{name} ended itself: {record.text}", _MOST - len(by)) + by
+        return one_line(f"{name} ended itself: {record.text}", _MOST - len(details)) + details
     assert record.raised is not None, "a record that explains has a text or an exception"
-    named = record.pid == end.pid or record.rank == end.context.environ.get("RANK")
-    rank = f", in rank {record.rank}" if record.rank and not named else ""
-    by = _child(record, end)
-    return one_line(exception_sentence(record.raised, end.context), _MOST - len(by)) + by + rank
+    is_own_rank = record.pid == end.pid or record.rank == end.context.environ.get("RANK")
+    rank = f", in rank {record.rank}" if record.rank and not is_own_rank else ""
+    child = _child(record, end)
+    return one_line(exception_sentence(record.raised, end.context), _MOST - len(child)) + child + rank
 
 
 def _child(record: PythonEnd, end: ProgramEnd) -> str:
@@ -192,8 +193,8 @@ def _lost_child(record: PythonEnd, raised: Raised, end: ProgramEnd) -> tuple[str
     child = end.ends.refused_arguments(record.pid)
     message = next((line.strip() for line in reversed(end.stderr.detail) if _ARGPARSE_ERROR.match(line.strip())), "")
     if child is not None and message:
-        help_with = last_line_remedy(message, end.context)
-        return one_line(f"{child.program or end.name} failed; its last line on stderr was: {message}") + help_with, ""
+        hint = last_line_remedy(message, end.context)
+        return one_line(f"{child.program or end.name} failed; its last line on stderr was: {message}") + hint, ""
     if killed := killed_rank(end.ends.launchers(record)):
         rank, number = killed
         who = f"rank {rank}, which {end.name} started,"
@@ -205,27 +206,23 @@ def _lost_child(record: PythonEnd, raised: Raised, end: ProgramEnd) -> tuple[str
 
 def _last_words(record: PythonEnd | None, end: ProgramEnd) -> str:
     """The sentence with the last lines on stderr, or else on stdout."""
-    by = _call(record, end)
-    if waited := hang_sentence(end.name, end.stderr.detail, end.context):
-        return waited
+    call = _call(record, end)
+    if hang := hang_sentence(end.name, end.stderr.detail, end.context):
+        return hang
     handled = record is not None and end.stderr.ending_traceback() is not None
     words = [] if handled else end.stderr.closing_lines()
     if not words:
         if printed := _printed_last(record, end):
-            return one_line(f"{end.name} failed; its last line on stdout was: {printed}", _MOST - len(by)) + by
+            return one_line(f"{end.name} failed; its last line on stdout was: {printed}", _MOST - len(call)) + call
         silence = "gave no reason" if handled or end.stderr.lines else "wrote nothing to stderr"
         if (meaning := _SHELL_CODES.get(end.code)) is not None and not end.hooked:
             return f"{end.name} failed with exit code {end.code} and {silence}: {meaning}."
-        return f"{end.name} failed and {silence}{by}; print the reason to stderr before exiting."
+        return f"{end.name} failed and {silence}{call}; print the reason to stderr before exiting."
     if ": error: " in words[-1]:
         words = words[-1:]
-    help_with = last_line_remedy(words[-1], end.context)
+    hint = last_line_remedy(words[-1], end.context)
     label = "last line on stderr was" if len(words) == 1 else "last lines on stderr were"
-    return (
-        one_line(f"{end.name} failed; its {label}: {' '.join(words)}", _MOST - len(by) - len(help_with))
-        + by
-        + help_with
-    )
+    return one_line(f"{end.name} failed; its {label}: {' '.join(words)}", _MOST - len(call) - len(hint)) + call + hint
 
 
 def _printed_last(record: PythonEnd | None, end: ProgramEnd) -> str:
@@ -242,7 +239,7 @@ def _known_cause(sentence: str, first: str, end: ProgramEnd) -> str:
     """
     lines = end.stderr.detail
     if end.killed_for_memory:
-        # The counter is the whole host's, so only an exception about a lost process is explained by it.
+        # The counter is that of all ranks on this host, so it explains only an exception about a lost process.
         lost = lost_process_sentence(end.name, first or "\n".join(lines[-3:]))
         if lost is not None:
             return lost

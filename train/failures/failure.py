@@ -95,12 +95,13 @@ def with_lone_echo_explained(report: FailureReport) -> FailureReport:
     return replace(report, sentence=one_line(report.sentence, most) + hint)
 
 
-def stopped_sentence(number: int, *, begun: bool = True, overdue: float = 0.0) -> str:
+def stopped_sentence(number: int, *, started: bool = True, overdue: float = 0.0) -> str:
     """The sentence for a job that was stopped by a signal. It names no host or rank, because none of them is the cause.
 
-    begun: the training had begun. overdue: the seconds after which its programs were killed; 0 if they ended in time.
+    started: whether training had started. overdue: seconds after which its programs were killed; 0 if they ended in
+    time.
     """
-    when = "it was done" if begun else "training began; start it again"
+    when = "it was done" if started else "training began; start it again"
     late = (
         f", and was killed after {overdue:.0f} s because its program did not end: let it save and end"
         if overdue
@@ -128,13 +129,6 @@ def launcher_sentence(code: int, lines: Sequence[str]) -> str:
         else "it wrote nothing; run the job again with fewer hosts to see which one fails"
     )
     return one_line(f"mpirun ended with exit code {code} before any rank reported a failure: {words}")
-
-
-def load_reports(folder: Path) -> list[FailureReport]:
-    """All reports of this host's ranks. None is half-written, because they are renamed into place."""
-    return [
-        FailureReport.from_fields(json.loads(path.read_text("utf-8"))) for path in sorted(folder.glob("rank-*.json"))
-    ]
 
 
 def save_report(folder: Path, report: FailureReport) -> None:

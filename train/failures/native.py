@@ -55,8 +55,8 @@ def killed_sentence(
 ) -> str:
     """`rank 1 on algo-2 was killed by SIGKILL: out of memory, …`: the sentence for a death by the signal `number`.
 
-    lines: the last lines on stderr. killed_for_memory: the kernel's OOM killer killed a process. root: of the file
-    system.
+    lines: the last lines on stderr. killed_for_memory: the kernel's OOM killer killed a process of this container while
+    the program ran. root: of the file system.
     """
     name = signal_name(number)
     peak, limit = memory.memory_peak(root), memory.memory_limit(root)
@@ -84,7 +84,9 @@ def killed_sentence(
 
 def _crash_sentence(who: str, name: str, lines: Sequence[str], context: ProgramContext | None) -> str:
     """A crash in native code, with the C++ exception and the calling line of Python, if they are known."""
-    exception, frames = _cpp_exception(lines), _fault_frames(lines)
+    exception = _cpp_exception(lines)
+    crash = next((index for index, line in enumerate(lines) if _FATAL.match(line)), len(lines))
+    frames = _frames_below(lines, crash)
     where = place(frames, context) if context else ""
     sentence = f"{who} was killed by {name}, a crash in native code"
     if exception:
@@ -113,17 +115,12 @@ def hang_sentence(name: str, lines: Sequence[str], context: ProgramContext) -> s
     if not timeout or not starts:
         return ""
     where = place(_frames_below(lines, starts[-1]), context)  # the main thread is the last
-    at = f", at {where}" if where else ""
-    return f"{name} ended itself: {timeout.strip()} (faulthandler's{at})"
-
-
-def _fault_frames(lines: Sequence[str]) -> list[Frame]:
-    """faulthandler's frames of the crashed thread, the outermost first."""
-    start = next((index for index, line in enumerate(lines) if _FATAL.match(line)), None)
-    return [] if start is None else _frames_below(lines, start)
+    at = f" at {where}" if where else ""
+    return f"{name} ended itself{at}: {timeout.strip()} (a time-out of faulthandler)"
 
 
 def _frames_below(lines: Sequence[str], start: int) -> list[Frame]:
+    """faulthandler's frames after the line `start`, the outermost first."""
     frames: list[Frame] = []
     for line in lines[start + 1 :]:
         if match := _FAULT_FRAME.match(line):
@@ -134,8 +131,8 @@ def _frames_below(lines: Sequence[str], start: int) -> list[Frame]:
 
 
 def lost_process_sentence(program: str, message: str, root: Path = Path("/")) -> str | None:
-    """The sentence if the OOM killer killed a process of the program, such as a DataLoader's worker, and the exception
-    only says that it is gone; None for any other exception.
+    """The sentence for an exception that only says that a process ended, such as a DataLoader's worker; None for any
+    other exception. Call it if the OOM killer has killed a process of this container.
     """
     if not _LOST_PROCESS.search(message):
         return None

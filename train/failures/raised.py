@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 TRACEBACK = "Traceback (most recent call last):"
@@ -16,7 +17,7 @@ _AFTER_MESSAGE = re.compile(
     r"^(?:The above exception|During handling of the above|Exception ignored in|Error in )|^\S+Warning: |"
     r": \w+Warning: |\d%\||\d(?:it|s)/(?:it|s)\]|\[\d\d:\d\d<"
 )
-_MESSAGE_LINES = 10
+_MORE_MESSAGE_LINES = 10
 _WARNING = re.compile(r"^\[?[WI]\d{4} |:\d+: \w*Warning: ")
 
 # Exceptions of a program whose child process has failed.
@@ -144,21 +145,12 @@ def tracebacks(lines: Sequence[str]) -> list[tuple[Raised, int]]:
         elif frame := _FRAME.match(line):
             frames.append(Frame(frame["file"], int(frame["line"]), _function(frame["function"] or "")))
         elif frames and (match := _EXCEPTION.match(line)):
-            later = _later_lines(lines[index + 1 :])
+            rest = lines[index + 1 : index + 1 + _MORE_MESSAGE_LINES]
+            later = [text.strip() for text in takewhile(lambda text: not is_noise(text), rest)]
             message = "\n".join([match["message"] or "", *later]).strip()
             exceptions.append((Raised(match["kind"], message, tuple(frames)), index + 1 + len(later)))
             frames = []
     return exceptions
-
-
-def _later_lines(lines: Sequence[str]) -> list[str]:
-    """The lines of an exception's message after its first one."""
-    later: list[str] = []
-    for line in lines[:_MESSAGE_LINES]:
-        if is_noise(line):
-            break
-        later.append(line.strip())
-    return later
 
 
 def without_warnings(lines: Sequence[str]) -> list[str]:

@@ -37,10 +37,10 @@ def exception_sentence(raised: Raised, context: ProgramContext) -> str:
     if raised.kind.startswith("berth.") and raised.message:
         return one_line(raised.message)
     files = [frame.file for frame in raised.frames]
-    help_with = remedy(RaisedException(raised.kind, raised.message, files), context)
-    if not help_with and _FULL_DISK.search(raised.message):
-        help_with = f"; {MORE_DISK}"
-    rest = _place(raised, context) + _members(raised, context) + _behind(raised, context) + help_with
+    hint = remedy(RaisedException(raised.kind, raised.message, files), context)
+    if not hint and _FULL_DISK.search(raised.message):
+        hint = f"; {MORE_DISK}"
+    rest = _place(raised, context) + _members(raised, context) + _behind(raised, context) + hint
     return one_line(_kind_and_message(raised), SENTENCE_CHARACTERS - WHO_CHARACTERS - len(rest)) + rest
 
 

@@ -33,9 +33,9 @@ def failed(sentence: str, host: str, code: int = 1) -> Outcome:
     return Outcome(code, FailureReport(sentence=sentence, code=code, host=host, when=time.time()))
 
 
-def stopped(number: int, *, begun: bool = False, code: int = 0, overdue: float = 0.0) -> Outcome:
+def stopped(number: int, *, started: bool = False, code: int = 0, overdue: float = 0.0) -> Outcome:
     """The outcome of a stopped job. It names no host, because none caused the failure."""
-    return failed(failure.stopped_sentence(number, begun=begun, overdue=overdue), "", code or 128 + number)
+    return failed(failure.stopped_sentence(number, started=started, overdue=overdue), "", code or 128 + number)
 
 
 def finish(outcome: Outcome, failure_file: FailureFile, root: Path, notes: Sequence[str] = ()) -> None:

@@ -120,10 +120,11 @@ class Leader:
         while missing := self._missing():
             now = time.monotonic()
             if now - begin >= timeout:
-                logs = "that host's own log" if len(missing) == 1 else "the logs of those hosts"
+                one = len(missing) == 1
+                noun, logs = ("host", "that host's own log") if one else ("hosts", "the logs of those hosts")
                 raise JobError(
-                    f"{_names(missing)} did not join the leader {self.name} within {timeout:.0f} s; look at {logs}, "
-                    "and let the job's hosts reach each other on all ports (security group)."
+                    f"{noun} {listed(missing)} did not join the leader {self.name} within {timeout:.0f} s; look at "
+                    f"{logs}, and let the job's hosts reach each other on all ports (security group)."
                 )
             if now - logged >= _LOG_EVERY_SECONDS:
                 logged = now
@@ -155,8 +156,8 @@ class Leader:
         Waits for workers that have not joined yet until `deadline` (monotonic clock), but at most a minute; they would
         otherwise try to reach the leader for much longer. A signal ends this wait.
         """
-        late = min(deadline, time.monotonic() + _LATE_SECONDS)
-        bye = 0.0
+        join_deadline = min(deadline, time.monotonic() + _LATE_SECONDS)
+        bye_deadline = 0.0
         informed: set[str] = set()
         departed: set[str] = set()
         while True:
@@ -164,9 +165,10 @@ class Leader:
             for host in set(self.connections) - informed:
                 self.connections[host].send("outcome", **outcome)
                 informed.add(host)
-                bye = now + _BYE_SECONDS
+                bye_deadline = now + _BYE_SECONDS
             staying = [host for host in informed - departed if not self.connections[host].closed]
-            until = max(bye if staying else now, late if len(informed) < len(self.workers) else now)
+            all_informed = len(informed) == len(self.workers)
+            until = max(bye_deadline if staying else now, now if all_informed else join_deadline)
             if until <= now:
                 break
             try:
@@ -176,7 +178,7 @@ class Leader:
             if isinstance(event, Message) and event.kind == "bye":
                 departed.add(event.host)
             elif isinstance(event, Signalled):
-                late = now
+                join_deadline = now
         if staying:
             get_logger().info("rendezvous: no bye from %s in %.0f s", listed(staying), _BYE_SECONDS)
         self.close()
@@ -345,7 +347,3 @@ def _next_event(events: Events, timeout: float) -> Lost | Message | None:
     if isinstance(event, Signalled):
         raise Stopped(event.number)
     return event if isinstance(event, Lost | Message) else None
-
-
-def _names(hosts: Sequence[str]) -> str:
-    return f"host{'s' if len(hosts) > 1 else ''} {listed(hosts)}"

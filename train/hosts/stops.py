@@ -97,9 +97,9 @@ class SignalForwarder:
         if stop is None or not stop.explains(report):
             return None
         if self.overdue:
-            return stopped(stop.number, begun=True, overdue=STOP_SECONDS if stop.count == 1 else 0.0)
+            return stopped(stop.number, started=True, overdue=STOP_SECONDS if stop.count == 1 else 0.0)
         if report is None or not report.written:
-            return stopped(stop.number, begun=True, code=report.code if report else code)
+            return stopped(stop.number, started=True, code=report.code if report else code)
         if report.code == 128 + signal.SIGTERM:  # it obeyed the signal; name no rank or host
             report = replace(report, host="", rank=None, detail=())
         return Outcome(report.code, report)

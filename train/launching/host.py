@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from berth.contract.errors import JobError
+from berth.qa.faults import counted
 from berth.runtime.hints.program import PackageNote, ProgramContext
 from berth.runtime.interfaces import existing_interface
 from berth.runtime.software import kit_version
@@ -228,7 +229,7 @@ def check_alike(ranks: int, backend: str, workers: Mapping[str, Introduction], l
             )
         if worker.ranks != ranks:
             raise JobError(
-                f"{host} would run {worker.ranks} ranks but {leader} {ranks}; use instances of one kind, "
+                f"{host} would run {counted(worker.ranks, 'rank')} but {leader} {ranks}; use instances of one kind, "
                 "or set BERTH_PROCESSES_PER_HOST to a number that every host has GPUs for."
             )
         if worker.backend != backend:

@@ -21,9 +21,9 @@ class LineBuffer:
         *complete, self._pending = (self._pending + data).split(b"\n")
         lines = [_last_rewrite(line) for line in complete]
         # Carriage returns at the very end may be part of a \r\n whose \n has not arrived: not yet a rewrite.
-        begun = self._pending.rstrip(b"\r")
-        returns = self._pending[len(begun) :]
-        progress, mark, rest = begun.rpartition(b"\r")
+        unfinished = self._pending.rstrip(b"\r")
+        returns = self._pending[len(unfinished) :]
+        progress, mark, rest = unfinished.rpartition(b"\r")
         if mark and progress.strip():
             if now - self._shown_at >= PROGRESS_SECONDS:
                 self._shown_at = now

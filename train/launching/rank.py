@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from berth.contract.errors import JobError
+from berth.qa.faults import counted
 from berth.runtime import memory
 from berth.runtime.codes import exit_code
 from berth.runtime.failure_file import FAILURE_FILE_VARIABLE
@@ -52,10 +53,9 @@ def check_rank(program: Program, rank: Rank | None) -> None:
         )
     if (rank.world_size, rank.local_world_size) != (program.world_size, program.ranks_per_host):
         raise JobError(
-            f"mpirun started {rank.world_size} ranks, {rank.local_world_size} on {program.host}, but the plan says "
-            f"{program.world_size} "
-            f"with {program.ranks_per_host} on each host; remove custom MPI options that change the number of "
-            "processes."
+            f"mpirun started {counted(rank.world_size, 'rank')}, {rank.local_world_size} on {program.host}, but the "
+            f"plan says {program.world_size} with {program.ranks_per_host} on each host; remove custom MPI options "
+            "that change the number of processes."
         )
 
 
@@ -178,7 +178,7 @@ class RankProcess:
                 context=ProgramContext(
                     Path(self.program.code_dir), self.program.command, self.environment, self.program.package_note
                 ),
-                asked_at=self.signalled_at,
+                signalled_at=self.signalled_at,
                 stdout_last=self.stdout_last,
                 killed_for_memory=killed_for_memory,
             )

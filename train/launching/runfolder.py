@@ -24,7 +24,7 @@ from typing import Any
 from berth.runtime.hints.program import PackageNote
 from berth.train.failures import ends
 from berth.train.failures.ends import PythonEnd
-from berth.train.failures.failure import FailureReport, load_reports
+from berth.train.failures.failure import FailureReport
 from berth.train.startup.rank_events import read_events
 
 RUN_FOLDER = "/run/berth"
@@ -77,8 +77,9 @@ class RunFolder:
         path.write_text(json.dumps(asdict(program)), "utf-8")
 
     def reports(self) -> list[FailureReport]:
-        """The failures on this host so far."""
-        return load_reports(self.path / "failures")
+        """The failures on this host so far. No report is half-written, because each is renamed into place."""
+        paths = sorted((self.path / "failures").glob("rank-*.json"))
+        return [FailureReport.from_fields(json.loads(path.read_text("utf-8"))) for path in paths]
 
     def events(self) -> list[list[str]]:
         """What each rank of this host did to train together with the others."""

@@ -68,7 +68,7 @@ class LeaderLoop:
         self.done: dict[str, int] = {}  # worker → exit code of its part
         self.reports: list[FailureReport] = []
         self.lost: dict[str, str] = {}  # worker that failed to send its `done` → reason
-        self.gone: set[str] = set()  # all workers whose connection has ended
+        self.disconnected: set[str] = set()  # all workers whose connection has ended
         self.prepared = False
         self.own_code: int | None = None
         self.overdue = False
@@ -132,7 +132,7 @@ class LeaderLoop:
                 _log_overdue(event)
                 self.overdue = True
             case Lost(host=host, reason=reason):
-                self.gone.add(host)
+                self.disconnected.add(host)
                 # After `done` a host may leave, so its lost connection is not a failure of the job.
                 if host not in self.done:
                     self.lost[host] = reason
@@ -160,12 +160,14 @@ class LeaderLoop:
             return True
         if not started or self.own_code is None:
             return False
-        return not self.everywhere or set(self.done) | (self.gone if stopping else set()) >= set(self.leader.workers)
+        return not self.everywhere or set(self.done) | (self.disconnected if stopping else set()) >= set(
+            self.leader.workers
+        )
 
     def _collect(self) -> None:
         """Wait for `done` from every worker that is still connected."""
         deadline = time.monotonic() + _COLLECT_SECONDS
-        while missing := set(self.leader.connections) - set(self.done) - self.gone:
+        while missing := set(self.leader.connections) - set(self.done) - self.disconnected:
             try:
                 event = self.host.events.get(timeout=max(0.0, deadline - time.monotonic()))
             except Empty:

@@ -129,11 +129,11 @@ def decoded_hyperparameters(job: Job) -> dict[str, Any]:
 
 def hosts_left_out(job: Job) -> list[str]:
     """The hosts whose instance group the estimator's `distribution` does not name, if it names any."""
-    named = decoded_hyperparameters(job).get("sagemaker_distribution_instance_groups")
+    chosen = decoded_hyperparameters(job).get("sagemaker_distribution_instance_groups")
     groups = job.resources.get("instance_groups")
-    if not named or not isinstance(named, list) or not isinstance(groups, list):
+    if not chosen or not isinstance(chosen, list) or not isinstance(groups, list):
         return []
-    others = [group for group in groups if isinstance(group, dict) and group.get("instance_group_name") not in named]
+    others = [group for group in groups if isinstance(group, dict) and group.get("instance_group_name") not in chosen]
     return [str(host) for group in others for host in group.get("hosts", [])]
 
 

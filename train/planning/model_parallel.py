@@ -1,6 +1,7 @@
 """What the launch plan checks and explains for a job that requests SageMaker's model parallel library. Pure."""
 
 from berth.contract.launch_options import MP_PARAMETERS, SMDISTRIBUTED, LaunchOptions
+from berth.qa.faults import counted
 from berth.smdistributed.modelparallel import parameters
 from berth.train.startup.smdistributed_finder import OFF, OPEN, WITHOUT
 
@@ -31,8 +32,8 @@ def reasons(options: LaunchOptions, ranks: int, transformers: str) -> list[str]:
     parsed = parameters.parse(options.model_parallel, ranks)
     degree = parsed.pipeline_parallel_degree
     lines = [
-        f"model parallel: {degree} partition{'s' if degree > 1 else ''} of the model, {ranks // degree} "
-        f"replica{'s' if ranks > degree else ''}, {parsed.microbatches} microbatches, {parsed.pipeline}, "
+        f"model parallel: {counted(degree, 'partition')} of the model, {counted(ranks // degree, 'replica')}, "
+        f"{parsed.microbatches} microbatch{'es' if parsed.microbatches > 1 else ''}, {parsed.pipeline}, "
         f"{parsed.placement_strategy}; by {_library(options.smdistributed)}"
     ]
     if _since_5(transformers) and options.smdistributed != OPEN:

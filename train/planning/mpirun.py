@@ -93,7 +93,7 @@ def _is_edge(line: str) -> bool:
 
 
 def without_notices(lines: Iterable[str]) -> Iterator[str]:
-    """mpirun's output without blank lines and without those framed messages."""
+    """mpirun's output without blank lines and without the framed messages that match _NOTICE."""
     frame: list[str] = []
     for line in lines:
         edge = _is_edge(line)

@@ -13,6 +13,7 @@ from berth.contract.host_names import listed
 from berth.contract.launch_options import REQUIRE_EFA, SMDISTRIBUTED, TRACE, LaunchOptions
 from berth.contract.masking import STARS, masked, shown
 from berth.contract.own_program import run_qa_error
+from berth.qa.faults import counted
 from berth.runtime.interfaces import choose_interface
 from berth.train.planning import efa, model_parallel, sentences, smddp
 from berth.train.planning.hardware import SMALL_SHM_BYTES, Hardware
@@ -157,24 +158,24 @@ class _Choice:
     interface: str
 
 
-def make_plan(job: Job, options: LaunchOptions, found: HostFindings, environ: Mapping[str, str]) -> Plan:
+def make_plan(job: Job, options: LaunchOptions, findings: HostFindings, environ: Mapping[str, str]) -> Plan:
     """Make the plan. `environ`, the container's own environment, overrides the variables that we would set.
 
     Raises JobError with one sentence per problem.
     """
-    choice = _choose(job, options, found)
+    choice = _choose(job, options, findings)
     ranks = choice.ranks * len(job.hosts) if choice.kind == "mpirun" else 1
     settings = {**environ, **options.exports}
-    problems = [*options.problems, *_problems(job, options, found, choice, settings)]
+    problems = [*options.problems, *_problems(job, options, findings, choice, settings)]
     problems += model_parallel.problems(options, None if problems else ranks)
     if problems:
         raise JobError(" ".join(problems))
     by_mpirun = choice.kind == "mpirun"
-    command, left_out = _command(job, options, found.launcher, choice, settings)
-    threads = max(1, found.hardware.cpus // choice.ranks) if by_mpirun else None
+    command, left_out = _command(job, options, findings.launcher, choice, settings)
+    threads = max(1, findings.hardware.cpus // choice.ranks) if by_mpirun else None
     return Plan(
         kind=choice.kind,
-        program=_program(job, options, found, choice),
+        program=_program(job, options, findings, choice),
         name=job.program or "",
         hosts=job.hosts,
         ranks_per_host=choice.ranks,
@@ -182,15 +183,15 @@ def make_plan(job: Job, options: LaunchOptions, found: HostFindings, environ: Ma
         backend_reason=choice.backend_reason,
         interface=choice.interface,
         environment=planned_variables(job, options, environ, choice.backend, choice.interface, threads)
-        | _open_library(options, found, choice),
+        | _open_library(options, findings, choice),
         command=command,
         reasons=(
-            *_reasons(job, options, found, choice),
+            *_reasons(job, options, findings, choice),
             *left_out,
             *sentences.ineffective_variables(settings),
             *sentences.gloo_interface_warning(settings, choice.backend),
         ),
-        idle_gpus=_idle_gpus(options, choice, found.hardware.usable_gpus),
+        idle_gpus=_idle_gpus(options, choice, findings.hardware.usable_gpus),
         exported=frozenset(options.exports),
         debug=options.debug,
     )
@@ -209,9 +210,9 @@ def _command(
     return mpirun_command(launcher, job.hosts, choice.ranks, kept, options.mpi_options), left_out
 
 
-def _open_library(options: LaunchOptions, found: HostFindings, choice: _Choice) -> dict[str, str]:
+def _open_library(options: LaunchOptions, findings: HostFindings, choice: _Choice) -> dict[str, str]:
     """If AWS's wheel is in the image but can't be imported here, have programs import berth's implementation."""
-    broken = options.smddp and choice.backend != "smddp" and found.library is not None and found.library.present
+    broken = options.smddp and choice.backend != "smddp" and findings.library is not None and findings.library.present
     return {SMDISTRIBUTED: "open"} if broken and not options.smdistributed else {}
 
 
@@ -225,31 +226,31 @@ def needs_ssh(job: Job, options: LaunchOptions) -> bool:
     return launch_kind(job, options) == "mpirun" and len(job.hosts) > 1
 
 
-def _choose(job: Job, options: LaunchOptions, found: HostFindings) -> _Choice:
+def _choose(job: Job, options: LaunchOptions, findings: HostFindings) -> _Choice:
     kind = launch_kind(job, options)
-    gpus = found.hardware.usable_gpus
+    gpus = findings.hardware.usable_gpus
     ranks, why = _ranks_per_host(job, options, kind, gpus)
     if kind == "process" and len(job.hosts) > 1:
         why = sentences.independent_trainings(len(job.hosts))
-    backend, backend_reason = _backend(gpus, found.library if options.smddp else None)
+    backend, backend_reason = _backend(gpus, findings.library if options.smddp else None)
     if options.smddp and backend != "smddp" and job.program is not None:
         backend_reason += f"; {smddp.imported_instead(options.smdistributed)}"
-    interface = choose_interface(job.network_interface, found.hardware.interfaces, alone=len(job.hosts) == 1)
+    interface = choose_interface(job.network_interface, findings.hardware.interfaces, alone=len(job.hosts) == 1)
     return _Choice(kind, ranks, why, backend, backend_reason, interface)
 
 
 def _problems(
-    job: Job, options: LaunchOptions, found: HostFindings, choice: _Choice, settings: Mapping[str, str]
+    job: Job, options: LaunchOptions, findings: HostFindings, choice: _Choice, settings: Mapping[str, str]
 ) -> list[str]:
     """Problems that show only on this host and in its image. `settings`: all variables that the user sets."""
     problems = []
-    gpus = found.hardware.usable_gpus
-    if job.program is None and (refusal := run_qa_error(found.transformers, found.hardware.cuda or "")):
+    gpus = findings.hardware.usable_gpus
+    if job.program is None and (refusal := run_qa_error(findings.transformers, findings.hardware.cuda or "")):
         problems.append(refusal)
     if choice.kind == "mpirun" and gpus and options.processes and options.processes > gpus:
         problems.append(
-            f"{options.processes} processes per host were asked for but a host has {gpus} GPUs; ask for {gpus} or "
-            "fewer."
+            f"{options.processes} processes per host were asked for but a host has {counted(gpus, 'GPU')}; ask for "
+            f"{gpus} or fewer."
         )
     if choice.kind == "mpirun" and (left_out := hosts_left_out(job)):
         problems.append(
@@ -257,8 +258,10 @@ def _problems(
             "every host of a job: give the estimator instances of one kind that all train."
         )
     missing = ""
-    if options.efa and len(job.hosts) > 1 and found.fabric is not None:
-        without = "the ranks use gloo, which does not support EFA" if choice.backend == "gloo" else found.fabric.missing
+    if options.efa and len(job.hosts) > 1 and findings.fabric is not None:
+        without = (
+            "the ranks use gloo, which does not support EFA" if choice.backend == "gloo" else findings.fabric.missing
+        )
         missing = efa.variable_against_efa(settings) or without
     if missing:
         problems.append(
@@ -267,14 +270,15 @@ def _problems(
     return problems
 
 
-def _reasons(job: Job, options: LaunchOptions, found: HostFindings, choice: _Choice) -> list[str]:
+def _reasons(job: Job, options: LaunchOptions, findings: HostFindings, choice: _Choice) -> list[str]:
     """Why the plan is as it is, and which settings have no effect."""
-    hardware, fabric = found.hardware, found.fabric
+    hardware, fabric = findings.hardware, findings.fabric
     gpus, alone = hardware.usable_gpus, len(job.hosts) == 1
     reasons = []
     if hardware.gpus and not hardware.cuda:
         reasons.append(
-            f"this host has {hardware.gpus} GPUs but this image's torch is a CPU build: use an image of a CUDA profile"
+            f"this host has {counted(hardware.gpus, 'GPU')} but this image's torch is a CPU build: use an image of a "
+            "CUDA profile"
         )
     if choice.kind == "process" and options.processes is not None:
         reasons.append(
@@ -289,7 +293,7 @@ def _reasons(job: Job, options: LaunchOptions, found: HostFindings, choice: _Cho
         )
     reasons.append("; ".join([*options.reasons, choice.ranks_reason]))
     if choice.kind == "mpirun":
-        reasons += model_parallel.reasons(options, choice.ranks * len(job.hosts), found.transformers)
+        reasons += model_parallel.reasons(options, choice.ranks * len(job.hosts), findings.transformers)
     if choice.kind == "mpirun" and gpus > choice.ranks:
         idle = gpus - choice.ranks
         reasons.append(f"{idle} of {gpus} GPUs stay idle: the job requests {choice.ranks} processes per host")
@@ -321,13 +325,13 @@ def _idle_gpus(options: LaunchOptions, choice: _Choice, gpus: int) -> str:
     )
 
 
-def _program(job: Job, options: LaunchOptions, found: HostFindings, choice: _Choice) -> tuple[str, ...]:
+def _program(job: Job, options: LaunchOptions, findings: HostFindings, choice: _Choice) -> tuple[str, ...]:
     """The command of one rank."""
-    python = found.launcher.python
+    python = findings.launcher.python
     run_qa = (python, "-P", "-m", "berth.train.run_qa")
-    program = run_qa if job.program is None else _user_command(job, options, found)
-    if choice.backend == "smddp" and found.library is not None and found.library.launcher:
-        return (found.library.launcher, *program)
+    program = run_qa if job.program is None else _user_command(job, options, findings)
+    if choice.backend == "smddp" and findings.library is not None and findings.library.launcher:
+        return (findings.library.launcher, *program)
     return program
 
 
@@ -348,15 +352,15 @@ def _backend(gpus: int, library: smddp.Library | None) -> tuple[Backend, str]:
     if library is not None and not library.obstacle:
         return "smddp", "smdistributed dataparallel was asked for, and its library can be imported"
     backend: Backend = "nccl" if gpus else "gloo"
-    reason = f"{gpus} GPUs on each host" if gpus else "no GPU that torch can use"
+    reason = f"{counted(gpus, 'GPU')} on each host" if gpus else "no GPU that torch can use"
     if library is None:
         return backend, reason
     return backend, f"{reason}; smdistributed dataparallel was asked for but can't be used ({library.obstacle})"
 
 
-def _user_command(job: Job, options: LaunchOptions, found: HostFindings) -> tuple[str, ...]:
-    program, python = str(job.program), found.launcher.python
-    arguments = program_arguments(job, mp_parameters=model_parallel.taken_as_argument(found.transformers))
+def _user_command(job: Job, options: LaunchOptions, findings: HostFindings) -> tuple[str, ...]:
+    program, python = str(job.program), findings.launcher.python
+    arguments = program_arguments(job, mp_parameters=model_parallel.taken_as_argument(findings.transformers))
     if program.endswith(".sh"):
         return ("bash", program, *arguments)
     # mpi4py's runner calls MPI_Abort when the program raises; ranks in a collective would otherwise wait for ever.

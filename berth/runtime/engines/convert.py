@@ -16,7 +16,6 @@ import numpy as np
 import openvino
 import torch
 
-from berth.qa.tokenizer import PairTokenizer
 from berth.runtime import whole_files
 from berth.runtime.engines import pytorch
 from berth.runtime.engines.graph import NO_MODEL, TOKENIZER, GraphError, GraphManifest, hash_sources, write_manifest
@@ -63,7 +62,9 @@ def convert(files: ModelFiles, target: Path) -> GraphManifest:
     )
     _compare(module, graph, _probe(names, 3, min(33, longest), model.config.vocab_size))
     with whole_files.scratch(target) as part:
-        _write(part, graph, tokenizer, manifest)
+        openvino.save_model(graph, part / "fp32.xml", compress_to_fp16=False)
+        (part / TOKENIZER).write_text(tokenizer.to_json(), "utf-8")
+        write_manifest(part, manifest)
         shutil.rmtree(target, ignore_errors=True)
         part.rename(target)
     return manifest
@@ -101,12 +102,6 @@ def _compare(module: _Logits, graph: openvino.Model, inputs: Sequence[torch.Tens
         # Broken weights give NaN in both; the warm-up question reports that with a better error.
         if not np.allclose(mine.numpy()[is_token], other[is_token], rtol=0, atol=_CLOSE, equal_nan=True):
             raise GraphError(f"OpenVINO's graph of {type(module.model).__name__} gives different logits from the model")
-
-
-def _write(folder: Path, graph: openvino.Model, tokenizer: PairTokenizer, manifest: GraphManifest) -> None:
-    openvino.save_model(graph, folder / "fp32.xml", compress_to_fp16=False)
-    (folder / TOKENIZER).write_text(tokenizer.to_json(), "utf-8")
-    write_manifest(folder, manifest)
 
 
 def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:

@@ -130,18 +130,13 @@ class PyTorchEngine:
     """See engine.Engine. One batch at a time, with all threads."""
 
     def __init__(self, files: ModelFiles, threads: int, precision: str = "") -> None:
-        """Load `files`; ModelFilesError as in `load`. `precision`: fp32, bf16 or fp16, or empty for the
-        device's default.
-        """
+        """Load `files`; ModelFilesError as in `load`. `precision`: fp32, bf16 or fp16; empty: the device's default."""
         torch.set_num_threads(threads)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         on_gpu = self.device.type == "cuda"
-        if not precision:
-            precision = (
-                "fp32" if not on_gpu else "bf16" if supports_bf16(torch.cuda.get_device_capability()) else "fp16"
-            )
+        half = "bf16" if on_gpu and supports_bf16(torch.cuda.get_device_capability()) else "fp16"
+        precision = precision or (half if on_gpu else "fp32")
         model, self.tokenizer = load(files)
-        precision = precision or "fp32"
         self.model = model.to(self.device, _DTYPES[precision])
         self.pad_id = self.model.config.pad_token_id or 0
         self.info = EngineInfo(

@@ -1,20 +1,18 @@
 """A missing module that is in the user's source folder, where Python does not look for it."""
 
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from berth.contract import variables
 from berth.contract.nearest import close_match
 from berth.runtime.hints.program import ProgramContext
-from berth.runtime.hints.replaced_packages import normalised
+from berth.runtime.hints.replaced_packages import normalised, requirement_lines
 
 _PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 _PROJECT_SOURCES = ("src", "lib", "python")
 _SKIPPED = ("site-packages", "__pycache__", "node_modules", "build")
 _FOLDERS = 1000
-_REQUIREMENT = re.compile(r"^\s*([A-Za-z0-9][\w.-]*)")
 
 
 def hint(top: str, context: ProgramContext) -> str:
@@ -94,7 +92,6 @@ def _nearly(module: str, path: Path, code_dir: Path) -> str:
 def _listed_elsewhere(module: str, code_dir: Path) -> str:
     """Another requirements file that has a package of this name; "" if there is none."""
     for path in sorted(code_dir.glob("*/**/requirements*.txt")) + sorted(code_dir.glob("requirements[-_.]?*.txt")):
-        lines = path.read_text("utf-8", "replace").splitlines()
-        if any(normalised(match[1]) == normalised(module) for line in lines if (match := _REQUIREMENT.match(line))):
+        if normalised(module) in requirement_lines(path.read_text("utf-8", "replace")):
             return str(path.relative_to(code_dir))
     return ""

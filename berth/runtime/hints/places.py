@@ -102,7 +102,7 @@ def _in_channel(path: Path, name: str, folder: Path) -> str:
 
 
 def _missing_in_model(path: Path, context: ProgramContext) -> str:
-    """The hint for a file that a handler misses."""
+    """The hint for a file that a handler can't find."""
     model = context.code_dir.parent if context.code_dir.name == "code" else _MODEL
     for folder, variable in ((context.code_dir, "os.path.dirname(__file__)"), (model, "model_dir")):
         if found := _find_below(path.name, folder):

@@ -95,14 +95,14 @@ def message_hint(message: str, code_dir: Path, here: ThisImage) -> str:
     if all(each.is_in(version) for each in missing) or (keyword and keyword[1] in own_classes):
         return ""  # the image has the names, or the class is the user's own
     used = [*missing, *(each for each in used if each not in missing)]
-    gone = [each.advice for each in used if not each.is_in(version)]
-    lacks = f"has no `{pairs[0][1]}`" if len(gone) == 1 else f"lacks {len(gone)} names of this script"
-    ways = ", or ".join(filter(None, ["; ".join(gone)[:_MOST_CHARACTERS], _image(used, version, here)]))
-    return f"; transformers {_minor(version)} {lacks}: {ways}"
+    advice = [each.advice for each in used if not each.is_in(version)]
+    problem = f"has no `{pairs[0][1]}`" if len(advice) == 1 else f"lacks {len(advice)} names of this script"
+    ways = ", or ".join(filter(None, ["; ".join(advice)[:_MOST_CHARACTERS], _image(used, version, here)]))
+    return f"; transformers {_minor(version)} {problem}: {ways}"
 
 
 def _missing(message: str) -> list[tuple[str, str]]:
-    """The known names that an exception says are missing, each with what has it."""
+    """The names of NAMES that an exception says are missing, each with its owner."""
     found: list[tuple[str, str]] = []
     if match := _KEYWORD.match(message):
         found = [(_owner(match[1]), match[2])]

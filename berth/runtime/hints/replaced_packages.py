@@ -49,7 +49,11 @@ def package_note(output: Sequence[str], name: str, text: str, here: ThisImage) -
 
     output: pip's lines. name, text: of the requirements file.
     """
-    replaced, conflicts = _replaced(output), _conflicts(output)
+    replaced = _replaced(output)
+    conflicts = [
+        Conflict(normalised(package), version, normalised(dependant), dependant_version, needs)
+        for dependant, dependant_version, package, needs, version in _CONFLICT.findall("\n".join(output))
+    ]
     if not replaced and not conflicts:
         return None
     lines = requirement_lines(text)
@@ -79,14 +83,6 @@ def _replaced(output: Iterable[str]) -> list[Replaced]:
     ]
 
 
-def _conflicts(output: Iterable[str]) -> list[Conflict]:
-    found = (match.groups() for line in output if (match := _CONFLICT.search(line)))
-    return [
-        Conflict(normalised(package), has, normalised(dependant), version, needs)
-        for dependant, version, package, needs, has in found
-    ]
-
-
 def hint(raised: RaisedException, context: ProgramContext) -> str:
     """The note, if the exception comes from a replaced package or one that depends on it."""
     note = context.package_note
@@ -94,9 +90,9 @@ def hint(raised: RaisedException, context: ProgramContext) -> str:
         return ""
     names = "|".join(map(re.escape, note.modules))
     inside = bool(raised.files) and re.search(rf"/(?:site|dist)-packages/(?:{names})[/.]", raised.files[-1])
-    about = raised.name in ("ImportError", "ModuleNotFoundError", "AttributeError", "TypeError", "RuntimeError")
-    named = about and re.search(rf"(?<![\w/])(?:{names})(?!\w)", raised.message)
-    return f"; {note.text}" if inside or named else ""
+    may_name = raised.name in ("ImportError", "ModuleNotFoundError", "AttributeError", "TypeError", "RuntimeError")
+    mentioned = may_name and re.search(rf"(?<![\w/])(?:{names})(?!\w)", raised.message)
+    return f"; {note.text}" if inside or mentioned else ""
 
 
 def requirement_lines(text: str) -> dict[str, int]:

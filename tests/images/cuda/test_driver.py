@@ -104,7 +104,7 @@ def test_unsuitable_host_is_refused_in_one_sentence(
 def test_suitable_driver_runs_the_program(on_a_gpu: Run) -> None:
     code, log, _ = on_a_gpu("train", CURRENT | A10G)
     assert code == 0, log
-    assert "backend: nccl, over lo: 1 GPUs on each host" in log
+    assert "backend: nccl, over lo: 1 GPU on each host" in log
     assert "cuda-compat" not in log
 
 

@@ -366,7 +366,7 @@ def test_number_of_ranks_is_that_of_the_drivers_gpus(tmp_path: Path, libcuda: Ca
     code, log, _ = on_gpus(tmp_path / "mig", library, 8, "NVIDIA A100-SXM4-40GB MIG 1g.5gb:8.0")
     assert code == 0, log
     assert "berth: the driver offers 1 of 8 GPUs here (MIG: a process can use one instance)\n" in log
-    assert "backend: nccl, over lo: 1 GPUs on each host" in log
+    assert "backend: nccl, over lo: 1 GPU on each host" in log
     code, _, failure = on_gpus(tmp_path / "lost", library, 2, "NVIDIA A10G:8.6")
     assert code == 1
     assert failure.startswith("The driver offers 1 of the 2 GPUs in this container: look at nvidia-smi and dmesg on ")

@@ -85,9 +85,8 @@ def _rank(rank: int, ranks: int, device: str, meeting: str, results: "SimpleQueu
         wrong = int((buffer != ranks * (ranks + 1) / 2).sum())
         if wrong:
             raise ArithmeticError(f"{wrong} of {size // 4} sums over {ranks} ranks are wrong")
-        buffer.normal_().mul_(
-            1e-6
-        )  # small, because every repeat multiplies them; not zeros, with which chips are faster
+        # Small numbers, because every repeat multiplies them. Not zeros: chips are faster with them.
+        buffer.normal_().mul_(1e-6)
         call = partial(distributed.all_reduce, buffer)
         timing.seconds_of_round(call, device, REPEATS[device])
         distributed.barrier()

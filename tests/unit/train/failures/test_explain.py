@@ -151,12 +151,12 @@ def test_cause_of_exit(records: tuple[PythonEnd, ...], pid: int, code: int, caus
 
 
 def explained(
-    records: tuple[PythonEnd, ...], code: int, asked_at: float = 0.0, hooked: bool = True
+    records: tuple[PythonEnd, ...], code: int, signalled_at: float = 0.0, hooked: bool = True
 ) -> tuple[str, float, int, bool]:
     ends = Ends(records, frozenset({1}) if hooked else frozenset())
     context = ProgramContext(Path(CODE))
     explanation = explain(
-        ProgramEnd("train.py", "rank 1 on algo-2", 1, code, ENDED_AT, ends, StderrText(), context, asked_at)
+        ProgramEnd("train.py", "rank 1 on algo-2", 1, code, ENDED_AT, ends, StderrText(), context, signalled_at)
     )
     return explanation.sentence.partition(" (")[0], explanation.when, explanation.code, explanation.echo
 
@@ -164,19 +164,19 @@ def explained(
 def test_signal_after_exception_does_not_hide_it() -> None:
     raised = (end(1, 990, "ValueError"),)
     assert explained(raised, -15) == ("ValueError: why", 990, 1, False)
-    assert explained(raised, -15, asked_at=995) == ("ValueError: why", 990, 1, False), (
+    assert explained(raised, -15, signalled_at=995) == ("ValueError: why", 990, 1, False), (
         "also if the program dies long after the exception"
     )
-    assert explained(raised, 1, asked_at=995) == ("ValueError: why", 990, 1, False)
+    assert explained(raised, 1, signalled_at=995) == ("ValueError: why", 990, 1, False)
 
 
 def test_exception_after_stop_signal_is_echo() -> None:
     raised = (end(1, 990, "ValueError"),)
-    sentence, when, code, echo = explained(raised, -15, asked_at=980)
+    sentence, when, code, echo = explained(raised, -15, signalled_at=980)
     assert (sentence, when, code, echo) == (
         "rank 1 on algo-2 was stopped by SIGTERM; the job was ended from outside before it was done.",
         ENDED_AT,
         143,
         True,
     )
-    assert explained(raised, 1, asked_at=980)[3], "must be an echo"
+    assert explained(raised, 1, signalled_at=980)[3], "must be an echo"

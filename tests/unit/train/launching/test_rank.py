@@ -92,7 +92,7 @@ OWN_SENTENCE = "import os, sys; open(os.environ['BERTH_FAILURE_FILE'], 'w').writ
             "print('runs')",
             {"environ": mpi(0, size=1), "world_size": 2, "ranks_per_host": 1},
             1,
-            "mpirun started 1 ranks, 1 on algo-2, but the plan says 2 with 1 on each host",
+            "mpirun started 1 rank, 1 on algo-2, but the plan says 2 with 1 on each host",
         ),
     ],
     ids=["exception", "exception on one of several hosts", "own sentence", "SIGKILL", "no program", "too few ranks"],
