@@ -160,9 +160,8 @@ class LeaderLoop:
             return True
         if not started or self.own_code is None:
             return False
-        return not self.everywhere or set(self.done) | (self.disconnected if stopping else set()) >= set(
-            self.leader.workers
-        )
+        ended = set(self.done) | (self.disconnected if stopping else set())
+        return not self.everywhere or ended >= set(self.leader.workers)
 
     def _collect(self) -> None:
         """Wait for `done` from every worker that is still connected."""

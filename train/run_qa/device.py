@@ -27,7 +27,7 @@ class RankEnvironment:
     capability: tuple[int, int] | None = None  # the GPU's compute capability
     backend: str = ""  # the launcher's choice: gloo, nccl, smddp; empty without the launcher
     channels: frozenset[str] = frozenset()
-    keeps_checkpoints: bool = False  # the checkpoint folder exists, so the job is to write checkpoints
+    keeps_checkpoints: bool = False  # the job configures checkpoints, or their folder exists
     compiler: bool = False
     reporters: frozenset[str] = frozenset()
 

@@ -15,7 +15,6 @@ import torch
 from berth.qa import metrics
 from berth.qa.spans import Decoding, predict
 from berth.qa.windows import Window
-from berth.runtime.rank import Rank
 from berth.train.run_qa.agreement import AgreedStop
 from berth.train.run_qa.inputs.features import Collator, QuestionSet, WindowDataset
 from berth.train.run_qa.ranks import from_leader, gather, gather_floats
@@ -30,11 +29,6 @@ class Evaluator:
     decoding: Decoding
     batch_size: int
     lines: LineCallback
-
-    @property
-    def rank(self) -> Rank:
-        """The rank that evaluates."""
-        return self.lines.rank
 
     def run(
         self,
@@ -57,13 +51,13 @@ class Evaluator:
                 mine = self._logits(model, device, questions.windows, autocast, interrupted)
             finally:
                 model.train(was_training)
-            indices, logits = gather(list(mine), self.rank), gather_floats(_flat(mine), self.rank)
+            indices, logits = gather(list(mine), self.lines.rank), gather_floats(_flat(mine), self.lines.rank)
             scores: dict[str, float] = {}
             predictions: dict[str, str] = {}
-            if self.rank.leads:
+            if self.lines.rank.leads:
                 start, end = _by_window(indices, logits, WindowDataset(questions.windows).lengths)
                 scores, predictions = self._measure(questions, start, end)
-            return from_leader(scores, self.rank), predictions
+            return from_leader(scores, self.lines.rank), predictions
 
     def _logits(
         self,
@@ -76,12 +70,12 @@ class Evaluator:
         """Start and end logits (tokens,) of this rank's windows, by the window's index."""
         dataset = WindowDataset(windows)
         batches = length_batches(dataset.lengths, self.batch_size)
-        rounds = -(-len(batches) // self.rank.world_size)
+        rounds = -(-len(batches) // self.lines.rank.world_size)
         logits: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         logged = 0
         for turn in range(rounds):
             # A rank without a batch in the last round repeats one: a sharded model needs every rank in every forward.
-            batch = batches[(turn * self.rank.world_size + self.rank.rank) % len(batches)]
+            batch = batches[(turn * self.lines.rank.world_size + self.lines.rank.rank) % len(batches)]
             items = [{key: value for key, value in dataset[i].items() if "positions" not in key} for i in batch]
             inputs = {name: tensor.to(device) for name, tensor in self.collator(items).items()}
             with torch.inference_mode(), autocast():

@@ -17,23 +17,17 @@ from berth.runtime.engines.quantization import CalibrationData, Limits, WindowSe
 from berth.train.run_qa.recipe import Recipe
 
 
-class Sample:
-    """A random sample of at most `most` questions (reservoir sampling, with a fixed seed)."""
+def sampled(examples: Iterable[Example], most: int, sample: list[Example]) -> Iterator[Example]:
+    """Yield `examples` unchanged, and put a random sample of at most `most` of them into the empty list `sample`.
 
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.examples: list[Example] = []
-
-    def through(self, examples: Iterable[Example]) -> Iterator[Example]:
-        """Yield `examples` unchanged, and sample them on the way."""
-        random = Random(0)
-        for number, example in enumerate(examples, start=1):
-            place = number - 1 if number <= self.most else random.randrange(number)
-            if place == len(self.examples) < self.most:
-                self.examples.append(example)
-            elif place < self.most:
-                self.examples[place] = example
-            yield example
+    This is reservoir sampling, with a fixed seed.
+    """
+    random = Random(0)
+    for number, example in enumerate(examples, start=1):
+        place = number - 1 if number <= most else random.randrange(number)
+        if place < most:
+            sample[place : place + 1] = [example]  # appends at first, later replaces
+        yield example
 
 
 def check(recipe: Recipe, counts: Mapping[str, int]) -> None:

@@ -26,6 +26,7 @@ from berth.contract.errors import JobError
 from berth.contract.hyperparameters import HyperparameterError, read
 from berth.contract.launch_options import read_trace
 from berth.contract.splits import SPLITS
+from berth.qa.faults import counted
 from berth.qa.spans import LogitsError
 from berth.qa.squad import DataError
 from berth.qa.windows import WindowError
@@ -111,8 +112,8 @@ def run(environment: Mapping[str, str], signal: StopSignal) -> None:
     ranks.check_settings(rank, training)
     start = _start(settings, environment.get("TRAINING_JOB_NAME", ""), rank, say)
     args = _arguments(training)
-    on = "GPU" if cuda else f"CPU with {threads} {'thread' if threads == 1 else 'threads'} each"
-    say(f"ranks: {rank.world_size}, {settings.backend}, {on}")
+    device = "GPU" if cuda else f"CPU with {counted(threads, 'thread')} each"
+    say(f"ranks: {rank.world_size}, {settings.backend}, {device}")
     # Before the model is loaded: its answer head starts from random weights, which must be the same on every rank.
     (enable_full_determinism if args.full_determinism else set_seed)(args.seed)
     loaded = _load(name, recipe, args, rank, say, resumes=start.chosen is not None)
@@ -254,7 +255,9 @@ def _trainer(
     recipe, train = settings.recipe, inputs.train
     validation = inputs.question_set("validation") if "validation" in inputs.questions else None
     if validation:
-        lines.say(f"validation data: {len(validation.windows)} windows of up to {inputs.cutting.length} tokens")
+        lines.say(
+            f"validation data: {counted(len(validation.windows), 'window')} of up to {inputs.cutting.length} tokens"
+        )
     collator = Collator(
         loaded.tokenizer.pad_token_id or 0,
         length=inputs.cutting.length if recipe.pad_to_max_length else None,

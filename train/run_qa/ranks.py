@@ -118,7 +118,7 @@ def check_wrapped(rank: Rank, model: torch.nn.Module) -> None:
     if rank.world_size > 1 and not wrapped:
         raise JobError(
             f"On rank {rank.rank} the model is {type(model).__name__} and not wrapped to exchange gradients with the "
-            f"other {rank.world_size - 1} ranks: each would train alone, so the job stops; report this with the log."
+            "other ranks: each would train alone, so the job stops; report this with the log."
         )
 
 

@@ -96,10 +96,10 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
         event_files.keep_apart(self.callback_handler.callbacks)
         self.evaluator = evaluator
         self.questions = questions
-        self.stopping: (
-            Stopping  # the callback that decides when to save and stop; set before the first step or question
-        )
-        self.trace: TraceCallback | None = None  # the callback that profiles some steps
+        # The callback that decides when to save and stop; set before the first step or question.
+        self.stopping: Stopping
+        # The callback that profiles some steps.
+        self.trace: TraceCallback | None = None
 
     @property
     def sharded(self) -> bool:

@@ -16,20 +16,14 @@ _SYSTEM_TOOLS = ("apt", "apt-get", "brew", "yum")
 def hint(raised: RaisedException, context: ProgramContext) -> str:
     """The line for requirements.txt that follows the message's advice; "" if it advises no installation."""
     del context
-    if names := _packages(raised.message):
-        return add_lines(names)
-    if system := next((each for each in _COMMAND.finditer(raised.message) if each["tool"] in _SYSTEM_TOOLS), None):
+    commands = list(_COMMAND.finditer(raised.message))
+    if packages := next((_words(each) for each in commands if each["tool"] not in _SYSTEM_TOOLS), []):
+        return add_lines(packages)
+    if system := next((_words(each) for each in commands if each["tool"] in _SYSTEM_TOOLS), []):
         return (
-            f"; {_words(system)[0]} is a system package, which a job can't install: build your own image FROM this one "
-            "with it"
+            f"; {system[0]} is a system package, which a job can't install: build your own image FROM this one with it"
         )
     return ""
-
-
-def _packages(message: str) -> list[str]:
-    """The requirements of the first `pip install` in a message."""
-    match = next((each for each in _COMMAND.finditer(message) if each["tool"] not in _SYSTEM_TOOLS), None)
-    return _words(match) if match else []
 
 
 def _words(command: re.Match[str]) -> list[str]:

@@ -65,7 +65,7 @@ def _unknown(words: Sequence[str], known: dict[str, bool]) -> str:
         return ""
     if any(name in _LOCAL_RANK for name in names):
         return (
-            f"; a launcher tells each rank its number by the environment: read {_RANK_DEFAULT} instead of an argument"
+            f"; a launcher passes each rank its number in the environment: read {_RANK_DEFAULT} instead of an argument"
         )
     advice = []
     for name in names:

@@ -11,7 +11,7 @@ _FUNCTIONS = (
     "output_fn only for other types than JSON, JSON lines, CSV and .npy"
 )
 _REMEDIES = {
-    "sagemaker_huggingface_inference_toolkit": f"of that toolkit berth has decoder_encoder alone; {_BUILT_IN}",
+    "sagemaker_huggingface_inference_toolkit": f"berth has only the toolkit's decoder_encoder; {_BUILT_IN}",
     "sagemaker_containers": f"it was replaced by sagemaker_inference (decoder, encoder), which the image has; or "
     f"{_BUILT_IN}",
     "sagemaker_inference": f"the image has its decoder, encoder, content_types and errors; or {_BUILT_IN}",

@@ -1,7 +1,7 @@
 """The checkpoint folder: lists its checkpoints, completes a new one, and removes old ones.
 
     .partial-XXXXXXXX/checkpoint-STEP   being written; never used, and deleted at the next start
-    checkpoint-STEP-XXXXXXXX            ours, with its manifest; no name is used twice
+    checkpoint-STEP-XXXXXXXX            ours, with its manifest; XXXXXXXX is random, so no name is used twice
     checkpoint-STEP                     Trainer's, written by another program: used if complete, never deleted
 
 SageMaker copies the folder to S3 file by file while the job runs, and restores all of it at the next start.
@@ -10,11 +10,10 @@ SageMaker copies the folder to S3 file by file while the job runs, and restores 
 import json
 import os
 import re
-import secrets
 import shutil
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from berth.contract.model_files import WEIGHTS
@@ -112,27 +111,12 @@ def fault_of_trainers(path: Path) -> str:
     return ""
 
 
-def has_optimizer(path: Path) -> bool:
-    """Whether a checkpoint of Trainer's has optimizer and scheduler; Trainer restores both or neither."""
-    return any(path.glob("optimizer*")) and (path / "scheduler.pt").is_file()
-
-
-def new_name(step: int) -> str:
-    """A new random name, so that no name is used twice."""
-    return f"checkpoint-{step}-{secrets.token_hex(4)}"
-
-
-def partial_folder(folder: Path, name: str) -> Path:
-    """The temporary folder, on the same file system, in which the checkpoint `name` is written."""
-    return folder / f"{PARTIAL}{name[-8:]}"
-
-
 def complete(written: Path, target: Path, content: CheckpointManifest) -> None:
     """Make the files in `written` a checkpoint: flush them, write the manifest, then rename. Raises OSError."""
     for path in written.rglob("*"):
         _flush(path)
     last = written / MANIFEST
-    last.write_text(manifest.render(content), encoding="utf-8")
+    last.write_text(json.dumps(asdict(content), indent=1) + "\n", encoding="utf-8")
     for path in (last, written):
         _flush(path)
     written.rename(target)

@@ -19,7 +19,7 @@ from berth.runtime.rank import Rank
 from berth.train.run_qa import ranks
 from berth.train.run_qa.checkpoints import checkpoint_folder, manifest
 from berth.train.run_qa.checkpoints.checkpoint_folder import Checkpoint, Listing
-from berth.train.run_qa.checkpoints.identity import WORDS, difference
+from berth.train.run_qa.checkpoints.identity import DIFFERENCES, difference
 from berth.train.run_qa.checkpoints.manifest import MANIFEST
 from berth.train.run_qa.recipe import TrainingSettings
 
@@ -60,7 +60,9 @@ def choose(settings: TrainingSettings, job: str, rank: Rank, say: Callable[[str]
     if chosen:
         why = "overwrite_output_dir true would start from the beginning" if resume else "this job wrote it"
         say(f"going on from {chosen.path} ({why})")
-        if chosen.manifest is None and not checkpoint_folder.has_optimizer(chosen.path):
+        # Trainer restores both or neither.
+        has_both = any(chosen.path.glob("optimizer*")) and (chosen.path / "scheduler.pt").is_file()
+        if chosen.manifest is None and not has_both:
             say(f"warning: {chosen.path} has no optimizer or no scheduler, so both start from the beginning")
     return Start(listing, chosen, job)
 
@@ -114,7 +116,7 @@ def check_identity(start: Start, identity: Mapping[str, str]) -> None:
     if checkpoint is None or checkpoint.manifest is None:
         return
     if name := difference(checkpoint.manifest.identity, identity):
-        differs, advice = WORDS[name]
+        differs, advice = DIFFERENCES[name]
         raise JobError(
             f"The checkpoint {checkpoint.path} was written with {differs} than this job's: {advice}, give the job "
             f"another checkpoint folder, or {BEGIN_AGAIN}."

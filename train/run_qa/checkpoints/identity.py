@@ -21,7 +21,7 @@ from berth.train.run_qa.ranks import from_leader
 
 _VOLATILE = {"transformers_version", "dtype", "torch_dtype", "architectures", NULL_THRESHOLD}
 _VOLATILE.update(name for names in DROPOUTS.values() for name in names)
-WORDS = {
+DIFFERENCES = {
     "model": ("another model", "pass the model that it was written with"),
     "weights": ("a model of other weights", "pass the model that it was written with"),
     "data": (
@@ -67,7 +67,7 @@ def digest_training(loaded: Loaded, dataset: WindowDataset, order: Sequence[Any]
 
 def difference(one: Mapping[str, str], other: Mapping[str, str]) -> str:
     """The first of model, weights and data that differs between two trainings; empty if none does."""
-    return next((name for name in WORDS if one.get(name) != other.get(name)), "")
+    return next((name for name in DIFFERENCES if one.get(name) != other.get(name)), "")
 
 
 def _digest(content: Any) -> str:

@@ -7,7 +7,7 @@ files from S3 in any order, perhaps not completely, so they are compared with th
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +58,6 @@ def hash_files(folder: Path) -> dict[str, StoredFile]:
     """Size and digest of every file below a folder, except the manifest, by path in the folder."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
     return {path.relative_to(folder).as_posix(): StoredFile(path.stat().st_size, sha256(path)) for path in paths}
-
-
-def render(manifest: CheckpointManifest) -> str:
-    """The manifest as JSON text."""
-    return json.dumps(asdict(manifest), indent=1) + "\n"
 
 
 def read(folder: Path) -> CheckpointManifest | str:

@@ -5,6 +5,7 @@ a manifest, and renames the folder. If accelerate shards the weights, each rank 
 """
 
 import json
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -128,9 +129,9 @@ class CheckpointTrainer(Trainer):
         """Write a checkpoint. All ranks must call it at the same step, and all learn whether it succeeded."""
         began, step = time.monotonic(), self.state.global_step
         folder = Path(super()._get_output_dir(trial))
-        name = ranks.from_leader(checkpoint_folder.new_name(step), self.rank)
+        suffix = ranks.from_leader(secrets.token_hex(4), self.rank)
         best = self.state.best_model_checkpoint
-        saving = _Saving(folder / name, checkpoint_folder.partial_folder(folder, name))
+        saving = _Saving(folder / f"checkpoint-{step}-{suffix}", folder / f"{checkpoint_folder.PARTIAL}{suffix}")
         self._saving = saving
         try:
             with _recording_faults(saving):

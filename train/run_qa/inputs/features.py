@@ -14,6 +14,7 @@ from torch.utils.data import Dataset, Sampler
 
 from berth.qa.squad import Example
 from berth.qa.windows import Window
+from berth.runtime.engines.batches import pad
 from berth.train.run_qa.inputs.window_file import WindowFile
 
 MEGABATCH = 50  # batches that are sorted together; more of them give less padding, but mix the windows less
@@ -55,21 +56,16 @@ class Collator:
         """Tensors (batch, width) of int64: input_ids, attention_mask, token_type_ids; labels (batch,)."""
         lengths = np.array([len(item["input_ids"]) for item in items])
         width = -(-max(lengths.max(), self.length or 0) // self.multiple) * self.multiple
-        batch = {"input_ids": self._padded(items, "input_ids", width, self.pad_token_id)}
+        batch = {
+            name: torch.from_numpy(pad([item[name] for item in items], value, width))
+            for name, value in (("input_ids", self.pad_token_id), ("token_type_ids", 0))
+            if name in items[0]
+        }
         batch["attention_mask"] = torch.from_numpy((np.arange(width) < lengths[:, None]).astype(np.int64))
-        if "token_type_ids" in items[0]:
-            batch["token_type_ids"] = self._padded(items, "token_type_ids", width, 0)
         for label in ("start_positions", "end_positions"):
             if label in items[0]:
                 batch[label] = torch.tensor([item[label] for item in items])
         return batch
-
-    @staticmethod
-    def _padded(items: Sequence[dict[str, Any]], name: str, width: int, value: int) -> torch.Tensor:
-        rows = np.full((len(items), width), value, dtype=np.int64)
-        for row, item in zip(rows, items, strict=True):
-            row[: len(item[name])] = item[name]
-        return torch.from_numpy(rows)
 
 
 def grouped_order(lengths: np.ndarray, group: int, seed: int, epoch: int) -> np.ndarray:

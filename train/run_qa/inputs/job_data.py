@@ -52,8 +52,9 @@ def load(
     length = window_length(recipe, loaded, say)
     cutting = Cutting(tokenizer, length, recipe.doc_stride)
     windows = WindowFile(cutting)
-    sample = export.Sample(CALIBRATION_QUESTIONS if recipe.export_int8 else 0)
-    takes = {"train": lambda examples: windows.fill(sample.through(examples))}
+    sample: list[Example] = []
+    sample_size = CALIBRATION_QUESTIONS if recipe.export_int8 else 0
+    takes = {"train": lambda examples: windows.fill(export.sampled(examples, sample_size, sample))}
     most = (recipe.max_train_samples, recipe.max_eval_samples, recipe.max_predict_samples)
     splits = questions.load_all(sources, recipe, dict(zip(SPLITS, most, strict=True)), say, takes)
     if rank.hosts > 1:
@@ -63,10 +64,10 @@ def load(
         return JobData(splits, cutting, None, ())
     windows.finish()
     say(
-        f"train data: {len(windows)} windows of up to {length} tokens, {windows.size / 1e6:.1f} MB "
+        f"train data: {counted(len(windows), 'window')} of up to {length} tokens, {windows.size / 1e6:.1f} MB "
         f"in {windows.folder} for each rank"
     )
-    return JobData(splits, cutting, windows, sample.examples)
+    return JobData(splits, cutting, windows, sample)
 
 
 def check_same(splits: Mapping[str, Questions], rank: Rank) -> None:

@@ -14,7 +14,7 @@ _WIDTH, _LEFT, _RIGHT = 760, 64, 28
 _TOP, _PANEL, _GAP, _BOTTOM = 68, 170, 62, 46
 _HEADING = 22  # pixels between heading and panel, for the values of its highest dots
 _MOST_POINTS = 400
-_NAMED_POINTS = 12  # a line of at most this many points is drawn with dots and values
+_MOST_DOTS = 12  # a line of at most this many points is drawn with dots and values
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,21 +105,13 @@ def _drawn(panel: Panel, lines: Mapping[str, list[Point]], last: float, top: int
         points = lines[series.key]
         path = " ".join(f"{x(step)},{y(value)}" for step, value in points)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{series.colour}" stroke-width="1.8"/>')
-        if len(points) <= _NAMED_POINTS:
-            places = [(x(step), y(value), value) for step, value in points]
-            parts += _dots(series, places, -8 if turn == 0 else 16)
+        below = -8 if turn == 0 else 16  # pixels from a dot down to its value
+        for step, value in points if len(points) <= _MOST_DOTS else []:
+            parts.append(f'<circle cx="{x(step)}" cy="{y(value)}" r="3" fill="{series.colour}"/>')
+            style = f'text-anchor="middle" font-size="10" fill="{series.colour}"'
+            parts.append(_text(x(step), y(value) + below, f"{value:.1f}", style))
         style = f'text-anchor="end" fill="{series.colour}"'
         parts.append(_text(right - 90 * turn, top - _HEADING, series.label, style))
-    return parts
-
-
-def _dots(series: Series, points: Iterable[tuple[float, float, float]], offset: int) -> list[str]:
-    """The SVG of dots with their values; `points`: x, y and value; `offset`: pixels from the dot down to its value."""
-    parts = []
-    for x, y, value in points:
-        parts.append(f'<circle cx="{x}" cy="{y}" r="3" fill="{series.colour}"/>')
-        style = f'text-anchor="middle" font-size="10" fill="{series.colour}"'
-        parts.append(_text(x, y + offset, f"{value:.1f}", style))
     return parts
 
 

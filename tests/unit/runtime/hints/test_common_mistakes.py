@@ -36,7 +36,7 @@ LOWER = 'type=lambda v: v.lower() == "true"'
         ),
         (
             ["--local-rank=0"],
-            '; a launcher tells each rank its number by the environment: read int(os.environ.get("LOCAL_RANK", 0)) '
+            '; a launcher passes each rank its number in the environment: read int(os.environ.get("LOCAL_RANK", 0)) '
             "instead of an argument",
         ),
     ],

