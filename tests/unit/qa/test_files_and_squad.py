@@ -295,6 +295,13 @@ def test_faults_are_reported_in_one_sentence(tmp_path: Path, name: str, content:
     assert "\n" not in str(error.value)
 
 
+def test_fault_names_a_type_that_json_does_not_have() -> None:
+    reader = QuestionReader(Path("squad"), [ROW | {"question": b"who"}])
+    assert list(reader) == []
+    with pytest.raises(DataError, match='"question" is a bytes, not a text'):
+        reader.check()
+
+
 def test_fault_in_official_layout_names_its_place(tmp_path: Path) -> None:
     data = official(EXPECTED)
     data["data"][0]["paragraphs"][1]["qas"][0]["id"] = 1.5  # type: ignore[index]
