@@ -13,13 +13,13 @@ class UserError(Exception):
 
 
 def refuse(*problems: Iterable[str], opening: str = "") -> None:
-    """Raises a UserError with all problems (sentences), without duplicates, if there are any.
+    """Raises a UserError with all problems (sentences), one per line and without duplicates, if there are any.
 
     opening: the words before the first problem.
     """
     found = list(dict.fromkeys(sentence for group in problems for sentence in group))
     if found:
-        raise UserError(opening + " Also, ".join(found))
+        raise UserError(opening + "\n".join(found))
 
 
 class Problems:
@@ -41,7 +41,7 @@ class Problems:
             self._found.append(error)
 
     def refuse(self) -> None:
-        """Raises a UserError with all problems, without duplicates, if there are any."""
+        """Raises a UserError with all problems, one per line and without duplicates, if there are any."""
         if self._found:
             codes = {each.exit_code for each in self._found}
-            raise UserError(" Also, ".join(dict.fromkeys(map(str, self._found))), codes.pop() if len(codes) == 1 else 1)
+            raise UserError("\n".join(dict.fromkeys(map(str, self._found))), codes.pop() if len(codes) == 1 else 1)

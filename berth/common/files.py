@@ -98,5 +98,5 @@ def explain_os_errors(folder: Path, name: str) -> Iterator[None]:
         # A file or a dangling link in place of the folder or of one above it.
         blocking = [path for path in (folder, *folder.parents) if os.path.lexists(path) and not path.is_dir()]
         if isinstance(error, NotADirectoryError | FileExistsError) and blocking:
-            advice = f"{blocking[0]} is no folder, so move it away or name another one"
+            advice = f"{blocking[0]} is not a folder, so move it away or name another one"
         raise UserError(f"{name} can't be written to {folder} ({error.strerror}): {advice}.") from None

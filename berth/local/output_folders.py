@@ -13,7 +13,7 @@ def check_writable(folder: Path) -> Path:
     absolute = folder.absolute()
     existing = next(path for path in (absolute, *absolute.parents) if os.path.lexists(path))
     if not existing.is_dir():
-        raise UserError(f"{folder} can't be made ({existing} is no folder): choose another.")
+        raise UserError(f"{folder} can't be made ({existing} is not a folder): choose another.")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise UserError(f"you may not write to {existing}: choose another.")
     return absolute

@@ -171,7 +171,7 @@ def checked(document: Mapping[str, Any], path: Path) -> Document:
     except ValidationError as error:
         faults = [f"{_form_fault(each['type'], each['loc'])} in {path.name}" for each in error.errors()]
     if faults:
-        raise UserError(f"{'. Also, '.join(faults)}. Fix {path}, or restore it from the repository.")
+        raise UserError(".\n".join(faults) + f". Fix {path}, or restore it from the repository.")
     return found
 
 

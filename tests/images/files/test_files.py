@@ -334,7 +334,7 @@ def test_incomplete_mirror_is_refused_before_the_build(
         prepare(kit, ["train"], BuildOptions(profile.name, mirror=str(mirror)), tmp_path / "secrets", print)
     assert str(refusal.value) == (
         f"the mirror {mirror} does not have efa.key, which efa 1.47.0+double needs: put it there, or build with "
-        f"--without efa. Also, the mirror {mirror} does not have libgdrapi.deb, which gdrcopy 2.5+double needs: put it "
+        f"--without efa.\nthe mirror {mirror} does not have libgdrapi.deb, which gdrcopy 2.5+double needs: put it "
         "there, or build with --without gdrcopy."
     )
     assert os.listdir(kit_copy / "docker" / "files") == [".gitignore"]

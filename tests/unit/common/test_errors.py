@@ -8,13 +8,13 @@ from berth.common.errors import Problems, UserError, refuse
 def test_refuse_reports_each_problem_once() -> None:
     with pytest.raises(UserError) as refusal:
         refuse(["a is too long: shorten it."], [], iter(["b is empty: fill it.", "a is too long: shorten it."]))
-    assert str(refusal.value) == "a is too long: shorten it. Also, b is empty: fill it."
+    assert str(refusal.value) == "a is too long: shorten it.\nb is empty: fill it."
 
 
 def test_opening_precedes_the_first_problem() -> None:
     with pytest.raises(UserError) as refusal:
         refuse(["one.", "two."], opening="the image can't be had: ")
-    assert str(refusal.value) == "the image can't be had: one. Also, two."
+    assert str(refusal.value) == "the image can't be had: one.\ntwo."
 
 
 def test_refuse_without_problems_raises_nothing() -> None:
@@ -30,7 +30,7 @@ def test_problems_reports_errors_of_several_checks() -> None:
             raise UserError(sentence, 2)
     with pytest.raises(UserError) as refusal:
         problems.refuse()
-    assert (str(refusal.value), refusal.value.exit_code) == ("a is missing. Also, b is empty.", 2)
+    assert (str(refusal.value), refusal.value.exit_code) == ("a is missing.\nb is empty.", 2)
     problems.add("c is long.")
     with pytest.raises(UserError) as refusal:
         problems.refuse()

@@ -127,7 +127,7 @@ def test_error_names_file_in_place_of_folder(below: str, source: Path) -> None:
     with pytest.raises(UserError) as refusal, explain_os_errors(folder, "x"):
         folder.mkdir(parents=True, exist_ok=True)
     assert str(refusal.value).startswith(f"x can't be written to {folder} (")
-    assert str(refusal.value).endswith(f"): {source} is no folder, so move it away or name another one.")
+    assert str(refusal.value).endswith(f"): {source} is not a folder, so move it away or name another one.")
 
 
 def test_errors_without_errno_pass_through() -> None:

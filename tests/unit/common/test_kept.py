@@ -42,5 +42,5 @@ def test_most_recently_used_documents_are_kept(tmp_path: Path) -> None:
 
 def test_error_for_cache_folder_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
-    with pytest.raises(UserError, match=r"can't be written to .*/cache is no folder, so move"):
+    with pytest.raises(UserError, match=r"can't be written to .*/cache is not a folder, so move"):
         Kept(tmp_path / "cache" / "sizes", 2).store("sha256:0", {})

@@ -21,7 +21,7 @@ def test_check_writable_creates_nothing_and_refuses_paths_below_files(tmp_path: 
     (tmp_path / "file").touch()
     (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
     for folder in ("file", "file/below", "nowhere"):
-        with pytest.raises(UserError, match=r"can't be made .* is no folder"):
+        with pytest.raises(UserError, match=r"can't be made .* is not a folder"):
             check_writable(tmp_path / folder)
     assert check_writable(tmp_path / "new/out") == tmp_path / "new/out"
     assert not (tmp_path / "new").exists()

@@ -130,7 +130,7 @@ def test_missing_settings_are_reported_before_any_request(monkeypatch: pytest.Mo
         "there are no AWS credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or log in with "
         "`aws sso login`."
     )
-    assert registry_error() == f"{no_region} Also, {no_credentials}"
+    assert registry_error() == f"{no_region}\n{no_credentials}"
     assert registry_error("eu-west-1") == no_credentials
     with monkeypatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")

@@ -25,7 +25,7 @@ def test_log_is_written_unbuffered(tmp_path: Path) -> None:
 
 def test_unwritable_log_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("a file")
-    with pytest.raises(UserError, match=r"the build's log can't be written to .*/logs is no folder"):
+    with pytest.raises(UserError, match=r"the build's log can't be written to .*/logs is not a folder"):
         with docker_build._opened(tmp_path / "logs" / "a.log"):
             pass
 

@@ -78,7 +78,7 @@ def test_dry_run_keeps_secrets_and_build_removes_them(
 
 def test_checkout_problem_is_reported_first(machine: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepare, "checkout_problems", lambda _: ["the links are lost."])
-    with pytest.raises(UserError, match=r"^the links are lost\. Also, "):
+    with pytest.raises(UserError, match=r"^the links are lost\.\n"):
         prepared_command(machine)
     assert machine == []
 

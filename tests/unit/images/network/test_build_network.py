@@ -258,7 +258,7 @@ def test_secrets_are_readable_by_this_user_only(tmp_path: Path) -> None:
 
 def test_write_secrets_reports_parent_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
-    with pytest.raises(UserError, match=r"the network settings of a build can't be .*/cache is no folder, so move"):
+    with pytest.raises(UserError, match=r"the network settings of a build can't be .*/cache is not a folder, so move"):
         Network(None, PackageIndex(), (), "x\n", "", "").write_secrets(tmp_path / "cache" / "secrets")
 
 

@@ -211,7 +211,7 @@ def test_invalid_options_are_refused_before_anything_is_written(
     printed = capsys.readouterr()
     assert printed.out == ""
     assert message in printed.err
-    assert printed.err.splitlines()[-1].startswith("berth: error: ")
+    assert any(line.startswith("berth: error: ") for line in printed.err.splitlines())
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["pins.toml"]
 
 
@@ -224,9 +224,7 @@ def test_all_problems_of_a_build_are_reported_together(
     assert command.main(["build", "train", "--profile", "cu124", "--dry-run"]) == 1
     message = capsys.readouterr().err
     assert "smddp 2.6.0 of profile cu124 has no sha256 in docker/pins.toml: run" in message
-    assert (
-        f"Also, the mirror {tmp_path} does not have aws-efa-installer-1.47.0.tar.gz, which efa 1.47.0 needs" in message
-    )
+    assert f"\nthe mirror {tmp_path} does not have aws-efa-installer-1.47.0.tar.gz, which efa 1.47.0 needs" in message
 
 
 def test_effects_of_missing_parts_are_logged_once_for_gpu_images(

@@ -222,8 +222,8 @@ def test_type_errors_in_pins_toml_are_reported_together(tmp_path: Path) -> None:
     with pytest.raises(UserError) as refusal:
         pins_file.load(path)
     assert str(refusal.value) == (
-        "imaeg of [base] is unknown (did you mean image?) in pins.toml. Also, mpi4py of [packages] is missing in "
-        "pins.toml. Also, train of [profiles.cpu.budget] is not a whole number in pins.toml. Fix "
+        "imaeg of [base] is unknown (did you mean image?) in pins.toml.\nmpi4py of [packages] is missing in "
+        "pins.toml.\ntrain of [profiles.cpu.budget] is not a whole number in pins.toml. Fix "
         f"{path}, or restore it from the repository."
     )
 
@@ -236,8 +236,8 @@ def test_value_errors_in_pins_toml_are_reported_together(tmp_path: Path) -> None
         pins_file.load(path)
     assert str(refusal.value) == (
         '[profiles.cu130] has efa 1.48.0, but there is no [files."efa-1.48.0"]: add its url and sha256, or write '
-        'efa = "none". Also, [profiles.cu130] has cuda, cudnn, nccl but not triton: pin the versions that its torch '
-        "requires, or none of them. Also, [profiles.cu124] has cuda, cudnn, nccl but "
+        'efa = "none".\n[profiles.cu130] has cuda, cudnn, nccl but not triton: pin the versions that its torch '
+        "requires, or none of them.\n[profiles.cu124] has cuda, cudnn, nccl but "
         "not triton: pin the versions that its torch requires, or none of them. Fix "
         f"{path}, or restore it from the repository."
     )

@@ -131,7 +131,7 @@ def test_hf4_profiles_share_torch_and_have_only_a_training_image() -> None:
         ('"4.46.3"', '"latest"', "transformers of [software.own] is 'latest', which is not a version"),
         ('from = "cpu"', 'from = "cpo"', "[profiles.own] has from = 'cpo', which is not a profile: name cpu"),
         ('from = "cpu"', 'from = "own"', "[profiles.own] has from = 'own', which comes from it: remove one `from`"),
-        ('from = "cpu"', "", "torch of [profiles.own] is missing. Also, train of [profiles.own.budget] is missing."),
+        ('from = "cpu"', "", "torch of [profiles.own] is missing.\ntrain of [profiles.own.budget] is missing."),
         ('software = "own"', 'software = "owm"', "of [profiles.own] is owm, which does not exist (did you mean own?)"),
         ("[profiles.own]", "[profiles.Own]", "[profiles.'Own'] can't be part of an image's tag"),
     ],

@@ -57,7 +57,7 @@ def test_contract_and_pins_agree_on_run_qas_transformers() -> None:
         pytest.param(
             {"processes_per_host": "none-at-all"},
             {"BERTH_DISTRIBUTION": "mpy"},
-            "BERTH_DISTRIBUTION must be none, mpi or smddp, not 'mpy'. Also, processes_per_host must be a whole number "
+            "BERTH_DISTRIBUTION must be none, mpi or smddp, not 'mpy'.\nprocesses_per_host must be a whole number "
             "from 1 to 256, not 'none-at-all'.",
             id="all-at-once",
         ),
@@ -152,7 +152,7 @@ def test_run_train_reports_all_problems_together(tmp_path: Path) -> None:
             environment=["BAD-NAME=1", "NOTSET", "BERTH_DISTRIBUTION=mpirun"],
             output=tmp_path / "file",
         )
-    assert str(refusal.value).split(" Also, ") == [
+    assert str(refusal.value).split("\n") == [
         "--hyperparameter 'noequals' is not a pair: write name=value.",
         "-e 'BAD-NAME' is not a valid name of a variable: use letters, digits and _, without a digit first.",
         "-e NOTSET: there is no variable of that name here: export it, or write NAME=value.",
@@ -160,7 +160,7 @@ def test_run_train_reports_all_problems_together(tmp_path: Path) -> None:
         "and validation/ in it.",
         "--hosts is 0 and must be at least 1.",
         f"there is no file or folder {tmp_path}/no-model: pass a model folder or a model.tar.gz.",
-        f"{tmp_path}/file can't be made ({tmp_path}/file is no folder): choose another.",
+        f"{tmp_path}/file can't be made ({tmp_path}/file is not a folder): choose another.",
         "BERTH_DISTRIBUTION must be none, mpi or smddp, not 'mpirun'.",
         "1 hyperparameter can't be used.",
     ]
@@ -172,7 +172,7 @@ def test_run_serve_reports_all_problems_together(tmp_path: Path) -> None:
     with pytest.raises(UserError) as refusal:
         commands.run_serve(model=tmp_path / "nope", port=0)
     assert str(refusal.value) == (
-        f"0 is not a port: choose one from 1 to 65535. Also, there is no file or folder {tmp_path}/nope: pass a model "
+        f"0 is not a port: choose one from 1 to 65535.\nthere is no file or folder {tmp_path}/nope: pass a model "
         "folder or a model.tar.gz."
     )
 
@@ -183,7 +183,7 @@ def test_missing_program_does_not_cause_errors_about_run_qa(tmp_path: Path) -> N
         commands.run_train(
             code=tmp_path, entry_point="nope.py", hyperparameter=["mine=1"], environment=["NOTSET"], output=tmp_path
         )
-    assert [problem.split(":")[0] for problem in str(refusal.value).split(" Also, ")] == [
+    assert [problem.split(":")[0] for problem in str(refusal.value).split("\n")] == [
         "-e NOTSET",
         f"nope.py is not in {tmp_path}",
     ]
