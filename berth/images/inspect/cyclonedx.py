@@ -53,7 +53,6 @@ def bill_of(listing: ImageListing, files: Mapping[str, pins.PinnedFile]) -> Bill
         "version": 1,
         "metadata": _metadata(listing),
         "components": [*_systems(os_release(listing)), *map(_component, found, references)],
-        "dependencies": _dependencies(found, references),
     }
     return Bill(listing.image, listing.image_id, tuple(each.package for each in found), document)
 
@@ -66,23 +65,6 @@ def _systems(system: Mapping[str, str]) -> list[dict[str, Any]]:
     reference = f"os:{name}@{version}" if version else f"os:{name}"
     found = {"name": name, "version": version, "description": system.get("PRETTY_NAME", "")}
     return [{"bom-ref": reference, "type": "operating-system", **{key: text for key, text in found.items() if text}}]
-
-
-def _dependencies(found: Sequence[FoundPackage], references: Sequence[str]) -> list[dict[str, Any]]:
-    """Which packages need which others of their kind, by reference.
-
-    A Python package depends on the copy in its own folder, because it can't import copies in others.
-    """
-    providers: dict[tuple[str, str, str], list[str]] = {}
-    for each, reference in zip(found, references, strict=True):
-        for name in each.provides:
-            providers.setdefault((each.package.kind, each.where, name), []).append(reference)
-    depends = []
-    for each, reference in zip(found, references, strict=True):
-        needed = {on for name in each.requires for on in providers.get((each.package.kind, each.where, name), ())}
-        if needed - {reference}:
-            depends.append({"ref": reference, "dependsOn": sorted(needed - {reference})})
-    return sorted(depends, key=lambda each: str(each["ref"]))
 
 
 def installed_versions(listing: ImageListing) -> dict[str, str]:

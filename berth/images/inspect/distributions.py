@@ -2,11 +2,10 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from packageurl import PackageURL
 from packaging.metadata import RawMetadata, parse_email
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from berth.images.inspect import spdx
@@ -15,18 +14,6 @@ from berth.images.inspect.packages import BillPackage, FoundPackage, hash_of
 
 BERTH = "berth"
 _METADATA = re.compile(r"(.+/)?[^/]+(\.dist-info/METADATA|\.egg-info/PKG-INFO|\.egg-info)")
-# For evaluating markers: every image has this Python, and requirements of extras are optional.
-_ENVIRONMENT = {
-    "extra": "",
-    "implementation_name": "cpython",
-    "os_name": "posix",
-    "platform_machine": "x86_64",
-    "platform_python_implementation": "CPython",
-    "platform_system": "Linux",
-    "python_full_version": "3.11.0",
-    "python_version": "3.11",
-    "sys_platform": "linux",
-}
 
 
 def python_packages(listing: ImageListing) -> list[FoundPackage]:
@@ -49,30 +36,13 @@ def _package(listing: ImageListing, path: str, fields: RawMetadata) -> FoundPack
         PackageURL(kind, None, name, version).to_string(),
         path,
     )
-    return FoundPackage(
-        package,
-        _author(fields),
-        provides=(name,),
-        requires=tuple(_required(fields.get("requires_dist", []))),
-        where=os.path.dirname(os.path.dirname(path)),
-    )
+    return FoundPackage(package, _author(fields))
 
 
 def _author(fields: RawMetadata) -> str:
     """`Name <address>`, or only one of them if the metadata has only one."""
     name, address = fields.get("author", ""), fields.get("author_email", "")
     return f"{name} <{address}>" if name and address else name or address
-
-
-def _required(requirements: Iterable[str]) -> Iterator[str]:
-    """The names of the requirements that apply in an image."""
-    for text in requirements:
-        try:
-            requirement = Requirement(text)
-        except InvalidRequirement:
-            continue
-        if requirement.marker is None or requirement.marker.evaluate(dict(_ENVIRONMENT)):
-            yield canonicalize_name(requirement.name)
 
 
 def _licence_files(listing: ImageListing, path: str, fields: RawMetadata) -> Iterator[bytes]:

@@ -80,18 +80,7 @@ def _package(listing: ImageListing, stanza: Message, path: str, system: dict[str
         PackageURL("deb", distribution or None, name, version, qualifiers).to_string(),
         path,
     )
-    return FoundPackage(
-        package,
-        str(stanza["Maintainer"] or ""),
-        provides=(name, *_names(stanza, "Provides")),
-        requires=(*_names(stanza, "Depends"), *_names(stanza, "Pre-Depends")),
-    )
-
-
-def _names(stanza: Message, field: str) -> list[str]:
-    """The packages in a field such as Depends, alternatives included, without versions and architectures."""
-    parts = re.split(r"[,|]", str(stanza[field] or ""))
-    return [name for part in parts if (name := re.sub(r"[ (:\[].*", "", part.strip(), flags=re.DOTALL))]
+    return FoundPackage(package, str(stanza["Maintainer"] or ""))
 
 
 def _files(listing: ImageListing, name: str, architecture: str) -> Iterator[str]:

@@ -30,18 +30,11 @@ class BillPackage:
 
 @dataclass(frozen=True, slots=True)
 class FoundPackage:
-    """A package with further facts for the document.
-
-    provides: names by which others require it, including its own; requires: names of the packages it requires, of the
-    same kind. where: its folder, which distinguishes packages that an image has twice.
-    """
+    """A package with its publisher and its URL, for the document."""
 
     package: BillPackage
     publisher: str = ""
     url: str = ""
-    provides: tuple[str, ...] = ()
-    requires: tuple[str, ...] = ()
-    where: str = ""
 
 
 def hash_of(listing: ImageListing, paths: Iterable[str]) -> str:

@@ -1,8 +1,7 @@
-"""Debian and Python packages from an image's records: dependencies, licences, publishers."""
+"""Debian and Python packages from an image's records: licences, publishers."""
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
@@ -24,16 +23,6 @@ def metadata(name: str, *headers: str) -> dict[str, bytes]:
     return {f"{SITE}/{name}-1.0.dist-info/METADATA": text.encode()}
 
 
-def needs(records: Mapping[str, bytes]) -> dict[str, list[str]]:
-    """The dependencies of each package in the document, by name."""
-    found: list[dict[str, Any]] = cyclonedx.bill_of(listing(records), {}).document["dependencies"]
-    return {name(each["ref"]): [name(on) for on in each["dependsOn"]] for each in found}
-
-
-def name(reference: str) -> str:
-    return reference.rpartition("/")[2].partition("@")[0]
-
-
 def test_packages_are_read_from_status_d() -> None:
     """Distroless images have a file per package in status.d; the files *.md5sums there are not packages."""
     stanza = b"Package: base-files\nVersion: 12\nArchitecture: amd64\n"
@@ -53,57 +42,12 @@ def test_purl_names_source_package(source: str, upstream: str) -> None:
 
 
 def test_multi_arch_packages_have_separate_files() -> None:
-    stanzas = [f"Package: libc6\nVersion: 2\nArchitecture: {each}\nDepends: x\n" for each in ("amd64", "i386")]
+    stanzas = [f"Package: libc6\nVersion: 2\nArchitecture: {each}\n" for each in ("amd64", "i386")]
     records = {"var/lib/dpkg/status": "\n".join(stanzas).encode()}
     records |= {f"var/lib/dpkg/info/libc6:{each}.list": f"/lib/{each}.so\n".encode() for each in ("amd64", "i386")}
     records |= {"lib/amd64.so": b"64", "lib/i386.so": b"32"}
     one, other = debian_packages(listing(records))
     assert one.package.hash != other.package.hash != ""
-
-
-def test_debian_dependencies_are_resolved_by_provides() -> None:
-    status = b"""Package: exim4
-Version: 1
-Architecture: amd64
-Depends: libc6 (>= 2.3), python3:any | perl, absent
-Pre-Depends: debconf [amd64]
-
-Package: python3
-Version: 3.11
-Architecture: amd64
-
-Package: cdebconf
-Version: 1
-Architecture: amd64
-Provides: debconf (= 2.0), other
-
-Package: libc6
-Version: 2
-Architecture: amd64
-"""
-    assert needs({"var/lib/dpkg/status": status}) == {"exim4": ["cdebconf", "libc6", "python3"]}
-
-
-def test_python_dependencies_skip_other_markers_and_extras() -> None:
-    records = metadata(
-        "user",
-        "Requires-Dist: With_Version<3,>=1",
-        'Requires-Dist: for-windows; sys_platform == "win32"',
-        'Requires-Dist: for-linux; python_version >= "3.11" and sys_platform == "linux"',
-        'Requires-Dist: optional; extra == "test"',
-        "Requires-Dist: not a requirement!",
-        "Requires-Dist: absent",
-    )
-    for each in ("with.version", "for-windows", "for-linux", "optional"):
-        records |= metadata(each)
-    assert needs(records) == {"user": ["for-linux", "with-version"]}
-
-
-def test_python_dependency_is_the_copy_in_the_same_folder() -> None:
-    own = metadata("rich") | metadata("user", "Requires-Dist: rich")
-    vendored = {path.replace(SITE, f"{SITE}/pip/_vendor"): text for path, text in metadata("rich").items()}
-    (found,) = cyclonedx.bill_of(listing(own | vendored), {}).document["dependencies"]
-    assert found["dependsOn"] == [f"pkg:pypi/rich@1.0#{SITE}/rich-1.0.dist-info/METADATA"]
 
 
 def test_publisher_of_a_distribution() -> None:
