@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from typing import Any
 
 from berth.common.console import say
 from berth.common.files import explain_os_errors
@@ -30,9 +30,12 @@ _PATIENCE_S = 10.0
 @contextmanager
 def scratch_folder(prefix: str, parent: Path | None = None, stopping: str = "") -> Iterator[Path]:
     """A folder for this user only, removed at the end. Removes the folders of killed commands first. Prints `stopping`
-    if the command is interrupted, because the removal may take long.
+    if the command is interrupted, because the removal may take long; a second signal can't interrupt the removal.
+
+    Main thread only, like all signal handlers.
     """
     parent = parent or Path(tempfile.gettempdir())
+    handlers: dict[signal.Signals, Any] = {}
     with explain_os_errors(parent, "a temporary folder"):
         parent.mkdir(parents=True, exist_ok=True)
         for stale in _stale(parent, prefix):
@@ -44,32 +47,13 @@ def scratch_folder(prefix: str, parent: Path | None = None, stopping: str = "") 
             os.rename(lock.name, folder / _LOCK_NAME)  # renamed only when locked, so nobody sees it unlocked
             yield folder
     except (KeyboardInterrupt, SystemExit):
+        for each in (signal.SIGINT, signal.SIGTERM):
+            handlers[each] = signal.signal(each, signal.SIG_IGN)
         if stopping:
             say(stopping)
         raise
     finally:
         remove(folder)
-
-
-@contextmanager
-def first_signal_only() -> Iterator[None]:
-    """Ignores every Ctrl-C or SIGTERM after the first, so that a second one can't interrupt the cleanup.
-
-    Main thread only, like all signal handlers.
-    """
-    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
-    handlers = {each: handler for each, handler in before.items() if callable(handler)}
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        for each in handlers:
-            signal.signal(each, signal.SIG_IGN)
-        handlers[signal.Signals(number)](number, frame)
-
-    try:
-        for each in handlers:
-            signal.signal(each, stop)
-        yield
-    finally:
         for each, handler in handlers.items():
             signal.signal(each, handler)
 

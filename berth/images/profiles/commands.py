@@ -17,7 +17,6 @@ from berth.images.profiles import listing
 from berth.images.profiles.add import add_profile, remove_profile
 from berth.images.profiles.proof import Proof
 from berth.images.profiles.request import ProfileRequest
-from berth.images.scratch import first_signal_only
 
 app = command_group()
 profile_app = command_group("List, show, add and remove profiles. A profile is hardware plus a software set.")
@@ -119,7 +118,7 @@ def add(
     )
     began = time.monotonic()
     try:
-        with first_signal_only(), doing(f"adding the profile {name}") as step:
+        with doing(f"adding the profile {name}") as step:
             added = add_profile(request, build_network.gather(os.environ), proof, step)
     except KeyboardInterrupt:
         say("docker/pins.toml and the locks are unchanged.")

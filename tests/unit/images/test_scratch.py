@@ -24,7 +24,7 @@ def slowly(folder):
     time.sleep(0.3)
     slow(folder)
 scratch.remove = slowly
-with scratch.first_signal_only(), scratch.scratch_folder("berth-proof-", Path(sys.argv[1]), "stopping") as folder:
+with scratch.scratch_folder("berth-proof-", Path(sys.argv[1]), "stopping") as folder:
     (folder / "venv").mkdir()
     # One that goes on for a while.
     child = "import signal, time; signal.signal(2, lambda *_: None); print('on', flush=True); time.sleep(9)"
