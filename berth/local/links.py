@@ -18,7 +18,7 @@ def check_links(folder: Path, what: str) -> None:
 
     Hidden files are ignored: tools keep their own records in them.
     """
-    links = [path for path in _links(folder) if not _is_hidden(path.relative_to(folder))]
+    links = [path for path in _links(folder) if not any(part[0] == "." for part in path.relative_to(folder).parts)]
     dangling = [f"{path.relative_to(folder)} -> {os.readlink(path)}" for path in links if not path.exists()]
     if dangling:
         raise UserError(
@@ -78,7 +78,3 @@ def _links(folder: Path) -> Iterator[Path]:
 
 def _loops(link: Path) -> bool:
     return link.parent.resolve().is_relative_to(link.resolve())
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)

@@ -1,13 +1,11 @@
 """/opt/ml of a training container in SageMaker's layout: one folder per host, whose subfolders are mounted.
 
-    input/config/   hyperparameters.json, resourceconfig.json, inputdataconfig.json
-    input/data/     one folder per channel (mounted from the user's own folder, read-only)
-    model/          becomes model.tar.gz
-    output/         failure (the reason, as text) and data/ (becomes output.tar.gz)
-    checkpoints/    synced while the job runs
-    code/           the user's program, with --code; otherwise the image's own /opt/ml/code stays visible
-
-The files' texts are made by pure functions.
+input/config/   hyperparameters.json, resourceconfig.json, inputdataconfig.json
+input/data/     one folder per channel (mounted from the user's own folder, read-only)
+model/          becomes model.tar.gz
+output/         failure (the reason, as text) and data/ (becomes output.tar.gz)
+checkpoints/    synced while the job runs
+code/           the user's program, with --code; otherwise the image's own /opt/ml/code stays visible
 """
 
 import json
@@ -15,6 +13,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from berth.common.errors import UserError
 from berth.contract.splits import SPLITS
@@ -132,35 +131,25 @@ def add_paths(hyperparameters: Mapping[str, str], *, qa_model: bool, has_code: b
     return complete
 
 
-def hyperparameters_json(hyperparameters: Mapping[str, str]) -> str:
-    """hyperparameters.json: SageMaker has only strings; sorted, so that the same job has the same text."""
-    return json.dumps({name: str(value) for name, value in sorted(hyperparameters.items())}, indent=2) + "\n"
+def _config_files(config: HostConfig) -> dict[str, dict[str, Any]]:
+    """The JSON files of input/config by name, in SageMaker's fields; sorted, so that the same job has the same texts.
 
-
-def resourceconfig_json(current_host: str, hosts: Sequence[str], instance_type: str) -> str:
-    """resourceconfig.json: this host and all hosts, in SageMaker's fields, with one instance group of all hosts."""
-    return (
-        json.dumps(
-            {
-                "current_host": current_host,
-                "current_instance_type": instance_type,
-                "current_group_name": _GROUP,
-                "hosts": list(hosts),
-                "instance_groups": [
-                    {"instance_group_name": _GROUP, "instance_type": instance_type, "hosts": list(hosts)},
-                ],
-                "network_interface_name": NETWORK_INTERFACE,
-            },
-            indent=2,
-        )
-        + "\n"
-    )
-
-
-def inputdataconfig_json(channels: Iterable[str]) -> str:
-    """inputdataconfig.json: every channel in File mode, complete on every host."""
-    kind = {"TrainingInputMode": "File", "S3DistributionType": "FullyReplicated", "RecordWrapperType": "None"}
-    return json.dumps(dict.fromkeys(sorted(channels), kind), indent=2) + "\n"
+    All hosts are one instance group. Each channel is in File mode and complete on every host.
+    """
+    hosts, kind = list(config.hosts), config.instance_type
+    channel = {"TrainingInputMode": "File", "S3DistributionType": "FullyReplicated", "RecordWrapperType": "None"}
+    return {
+        "hyperparameters": {name: str(value) for name, value in sorted(config.hyperparameters.items())},
+        "resourceconfig": {
+            "current_host": config.host,
+            "current_instance_type": kind,
+            "current_group_name": _GROUP,
+            "hosts": hosts,
+            "instance_groups": [{"instance_group_name": _GROUP, "instance_type": kind, "hosts": hosts}],
+            "network_interface_name": NETWORK_INTERFACE,
+        },
+        "inputdataconfig": dict.fromkeys(sorted(config.channels), channel),
+    }
 
 
 def host_mounts(root: Path, *, has_code: bool) -> dict[str, Path]:
@@ -176,13 +165,8 @@ def create_host_folder(root: Path, config: HostConfig) -> None:
     """Creates one host's /opt/ml at `root`, with an empty file or folder as mount point for each channel."""
     for folder in ("input/config", "input/data", "model", "output/data", "checkpoints", "code"):
         (root / folder).mkdir(parents=True)
-    texts = {
-        "hyperparameters": hyperparameters_json(config.hyperparameters),
-        "resourceconfig": resourceconfig_json(config.host, config.hosts, config.instance_type),
-        "inputdataconfig": inputdataconfig_json(config.channels),
-    }
-    for name, text in texts.items():
-        (root / f"input/config/{name}.json").write_text(text)
+    for name, document in _config_files(config).items():
+        (root / f"input/config/{name}.json").write_text(json.dumps(document, indent=2) + "\n")
     for target, source in channel_mounts(config.channels).items():
         here = root / Path(target).relative_to(ROOT)
         if source.is_file():

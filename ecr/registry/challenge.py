@@ -43,16 +43,9 @@ Ask = Callable[[str, str | None], RegistryAnswer]
 """`ask(url, authorization)`: a GET to the token server."""
 
 
-def pull_scopes(repository: str) -> Scopes:
-    return (f"repository:{repository}:pull",)
-
-
-def push_scopes(repository: str) -> Scopes:
-    return (f"repository:{repository}:pull,push",)
-
-
-def delete_scopes(repository: str) -> Scopes:
-    return (f"repository:{repository}:delete,pull,push",)
+def scopes_of(repository: str, actions: str = "pull") -> Scopes:
+    """The scopes for these actions: `pull`, `pull,push` or `delete,pull,push`."""
+    return (f"repository:{repository}:{actions}",)
 
 
 def parse(header: str) -> tuple[str, dict[str, str]]:

@@ -37,7 +37,7 @@ class Registry:
         """The manifest of a tag or a digest, checked against its digest; None if there is none."""
         action = f"the manifest {reference[:19] if is_digest(reference) else reference}"
         headers = {"Accept": ", ".join(MEDIA_TYPES)}
-        scopes = challenge.pull_scopes(repository)
+        scopes = challenge.scopes_of(repository)
         request = RegistryRequest("GET", _manifest(repository, reference), action, repository, scopes, headers)
         answer = self._transport.send(request)
         if answer.status == 404:
@@ -64,7 +64,7 @@ class Registry:
             _manifest(repository, reference),
             action,
             repository,
-            challenge.push_scopes(repository),
+            challenge.scopes_of(repository, "pull,push"),
             {"Content-Type": manifest.media_type},
             manifest.raw,
         )
@@ -82,7 +82,7 @@ class Registry:
 
     def delete_tag(self, repository: str, tag: str) -> bool:
         """Removes a tag, but not its manifest; False if the registry can't, such as the distribution registry."""
-        scopes = challenge.delete_scopes(repository)
+        scopes = challenge.scopes_of(repository, "delete,pull,push")
         request = RegistryRequest("DELETE", _manifest(repository, tag), f"removing {tag}", repository, scopes)
         try:
             answer = self._transport.send(request)
@@ -113,7 +113,7 @@ class Registry:
     def blob_size(self, repository: str, digest: str) -> int | None:
         """A blob's size in bytes; None if the repository does not have it."""
         action = f"the check for {digest[:19]}"
-        scopes = challenge.pull_scopes(repository)
+        scopes = challenge.scopes_of(repository)
         answer = self._transport.send(RegistryRequest("HEAD", _blob(repository, digest), action, repository, scopes))
         if answer.status == 404:
             return None
@@ -146,7 +146,7 @@ class Registry:
     def _read_on(self, repository: str, digest: str, action: str, at: int) -> Iterator[bytes]:
         """A blob's pieces from an offset, with a Range header; if the registry ignores it, skips earlier bytes."""
         headers = {"Range": f"bytes={at}-"} if at else {}
-        scopes = challenge.pull_scopes(repository)
+        scopes = challenge.scopes_of(repository)
         request = RegistryRequest("GET", _blob(repository, digest), action, repository, scopes, headers)
         with self._transport.stream(request) as (answer, pieces):
             if answer.status == 416:  # the offset is the end of the blob
@@ -178,13 +178,13 @@ class Registry:
         The upload that follows reports the reason, if it is an error.
         """
         query = urlencode({"mount": digest, "from": from_repository})
-        scopes: Scopes = (*challenge.push_scopes(repository), *challenge.pull_scopes(from_repository))
+        scopes: Scopes = (*challenge.scopes_of(repository, "pull,push"), *challenge.scopes_of(from_repository))
         action = f"the mount of {digest[:19]}"
         path = f"/v2/{_quoted(repository)}/blobs/uploads/?{query}"
         answer = self._transport.send(RegistryRequest("POST", path, action, repository, scopes))
         if answer.status == 202 and (location := answer.headers.get("Location")):
             # The registry has begun an upload instead: cancel it.
-            abort = RegistryRequest("DELETE", location, action, scopes=challenge.push_scopes(repository))
+            abort = RegistryRequest("DELETE", location, action, scopes=challenge.scopes_of(repository, "pull,push"))
             with suppress(UserError, RetryableError):
                 self._transport.once(abort)
         return answer.status == 201
@@ -216,7 +216,7 @@ class Registry:
         seen: set[str] = set()
         while path and path not in seen:
             seen.add(path)
-            request = RegistryRequest("GET", path, action, repository, challenge.pull_scopes(repository))
+            request = RegistryRequest("GET", path, action, repository, challenge.scopes_of(repository))
             answer = self._transport.send(request)
             if answer.status not in (200, *understood):
                 raise self._refused(repository, action, answer)

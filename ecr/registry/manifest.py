@@ -131,11 +131,6 @@ class Manifest:
         return tuple(found.values())
 
     @property
-    def size(self) -> int:
-        """Bytes of its blobs: the size of a pull, without the manifest itself."""
-        return sum(each.size for each in self.blobs)
-
-    @property
     def descriptor(self) -> Descriptor:
         """A descriptor that refers to it."""
         return Descriptor(self.media_type, self.digest, len(self.raw))

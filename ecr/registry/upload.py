@@ -89,7 +89,7 @@ class Upload:
     def _request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> RegistryAnswer:
         named = {"Content-Type": "application/octet-stream"} if method in ("PATCH", "PUT") else {}
         named |= {key.replace("_", "-"): value for key, value in headers.items()}
-        scopes = challenge.push_scopes(self.repository)
+        scopes = challenge.scopes_of(self.repository, "pull,push")
         return self.transport.once(RegistryRequest(method, path, self._action, self.repository, scopes, named, body))
 
     def _move(self, answer: RegistryAnswer) -> None:

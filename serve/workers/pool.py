@@ -247,7 +247,9 @@ class WorkerPool:
             log.warning("a worker has died while it loaded the model (%s): it is restarted", worker.ended_by)
             self._start(worker.settings, _PAUSE * self._unready_deaths)
             return
-        sentence = worker.failure or _died_loading(worker.ended_by)
+        # The kernel sends SIGKILL if memory runs out. Any other end comes from the model's code or a library.
+        advice = "give the container more memory" if self.lacked_memory else "the lines above show what it did last"
+        sentence = worker.failure or f"the worker died while it loaded the model ({worker.ended_by}): {advice}"
         if self._workers:
             log.error("%s (%d of %d workers are left)", sentence, len(self._workers), len(self._settings))
         else:
@@ -261,12 +263,6 @@ class WorkerPool:
 
     def _reject(self, job: QueuedJob, error: Exception) -> None:
         self._afterwards.append(partial(_end, job, error))
-
-
-def _died_loading(ended_by: str) -> str:
-    # The kernel sends SIGKILL if memory runs out. Any other end comes from the model's code or a library.
-    advice = "give the container more memory" if ended_by == "SIGKILL" else "the lines above show what it did last"
-    return f"the worker died while it loaded the model ({ended_by}): {advice}"
 
 
 def _resolve(job: QueuedJob) -> None:

@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -141,7 +142,7 @@ def _exit_if_gpu_is_lost(loaded: LoadedModel, cuda_error: str) -> None:
 _STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
-def leave_stops_to_the_server() -> None:
+def ignore_stop_signals() -> None:
     """Ignore SIGINT and SIGTERM, which may be sent to every process of a container: the server ends its workers itself.
 
     An empty handler is used, not SIG_IGN: programs that a user's handler starts would inherit SIG_IGN, and could not be
@@ -150,26 +151,22 @@ def leave_stops_to_the_server() -> None:
     for number in _STOPS:
         signal.signal(number, lambda *_: None)
     # Signals are blocked during a fork until the child has its default handlers.
-    os.register_at_fork(before=_hold_stops, after_in_parent=_release_stops, after_in_child=_take_stops)
+    os.register_at_fork(
+        before=partial(signal.pthread_sigmask, signal.SIG_BLOCK, _STOPS),
+        after_in_parent=partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, _STOPS),
+        after_in_child=_restore_default_handlers,
+    )
 
 
-def _hold_stops() -> None:
-    signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
-
-
-def _release_stops() -> None:
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
-
-
-def _take_stops() -> None:
+def _restore_default_handlers() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _release_stops()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
 
 
 def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> None:
     """Work until the server is gone."""
-    leave_stops_to_the_server()
+    ignore_stop_signals()
     log.configure(os.environ)
     descriptor, model_dir, threads, device = arguments
     channel = Channel(MessageWire(socket.socket(fileno=int(descriptor))))

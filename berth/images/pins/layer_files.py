@@ -18,8 +18,6 @@ HEADER = "# Made by `python build.py pins` from docker/pins.toml; never edited b
 NVIDIA_STEPS = ("cuda", "math", "cudnn", "nccl")
 DOCKER = ROOT / "docker"
 SOFTWARE = "software.json"
-_EDITABLE = {"BASE_IMAGE": r"(?<=^ARG BASE_IMAGE=).*$", "version": r'(?<=org\.opencontainers\.image\.version=")[^"]*'}
-"""The lines that `build.py pins` sets in the Dockerfile."""
 
 
 def versions(profile: Profile, image: str) -> dict[str, str]:
@@ -106,9 +104,8 @@ def bake_file(pins: Pins) -> str:
 
 def dockerfile(text: str, pins: Pins, berth_version: str) -> str:
     """The text of the Dockerfile with the pinned base and berth's version."""
-    for pattern, value in ((_EDITABLE["BASE_IMAGE"], pins.base_image), (_EDITABLE["version"], berth_version)):
-        text = re.sub(pattern, value, text, flags=re.MULTILINE)
-    return text
+    text = re.sub(r"(?<=^ARG BASE_IMAGE=).*$", pins.base_image, text, flags=re.MULTILINE)
+    return re.sub(r'(?<=org\.opencontainers\.image\.version=")[^"]*', berth_version, text)
 
 
 def render(profiles: Iterable[Profile], locks: Path) -> list[Path]:

@@ -38,15 +38,17 @@ class Places:
     locks: Path = LOCKS
 
 
+_CHECKOUT = Places()
+
+
 def add_profile(
     request: ProfileRequest,
     network: Network,
     proof: Proof,
     step: Callable[[str], None] = lambda done: None,
-    places: Places | None = None,
+    places: Places = _CHECKOUT,
 ) -> Added:
     """Adds a profile; UserError if that fails, with all files unchanged."""
-    places = places or Places()
     whole = complete(request, pins_file.load(places.pins), network, step)
     with (
         explain_os_errors(places.locks, "the locks"),
@@ -120,9 +122,8 @@ def _write_pins(text: str, places: Places) -> None:
         raise
 
 
-def remove_profile(name: str, places: Places | None = None) -> list[str]:
+def remove_profile(name: str, places: Places = _CHECKOUT) -> list[str]:
     """Removes a profile, its locks, and its software set if no other profile uses it; returns what was removed."""
-    places = places or Places()
     all_pins = pins_file.load(places.pins)
     profile = all_pins.profile(name)
     if name == pins.DEFAULT_PROFILE:

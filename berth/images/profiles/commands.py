@@ -131,7 +131,8 @@ def add(
     if committed := commit_commands(name):
         say("commit it before you build: a push refuses --tag for images of uncommitted changes")
         result.print(escape(committed), soft_wrap=True)
-    result.print(escape(f"python build.py build {' '.join(_which(profile.images))} --profile {name}"))
+    which = "all" if profile.images == pins.IMAGES else " ".join(profile.images)
+    result.print(escape(f"python build.py build {which} --profile {name}"))
 
 
 def commit_commands(name: str) -> str:
@@ -141,10 +142,6 @@ def commit_commands(name: str) -> str:
     paths = (pins.PATH, layer_files.DOCKER / "bake.json", LOCKS / name)
     words = " ".join(str(path.relative_to(pins.ROOT)) for path in paths)
     return f"git add {words}\ngit commit -m 'Add the profile {name}' {words}"
-
-
-def _which(images: tuple[str, ...]) -> list[str]:
-    return ["all"] if images == pins.IMAGES else list(images)
 
 
 @profile_app.command("remove")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from berth.common.errors import UserError
-from berth.ecr.registry.challenge import Authenticator, Credentials, parse, pull_scopes, push_scopes
+from berth.ecr.registry.challenge import Authenticator, Credentials, parse, scopes_of
 from berth.ecr.registry.errors import RegistryAnswer
 
 SECRET = Credentials("AWS", "canary")
@@ -47,10 +47,10 @@ def no_token_server(url: str, authorization: str | None) -> RegistryAnswer:
 
 def test_basic_login_is_fetched_once_for_all_scopes() -> None:
     authenticator, renewals = make_authenticator(no_token_server, SECRET)
-    assert authenticator.header(pull_scopes("a")) is None
-    authenticator.authenticate("Basic realm=x", pull_scopes("a"), None)
-    assert authenticator.header(pull_scopes("a")) == authenticator.header(push_scopes("b")) == HEADER
-    authenticator.authenticate("Basic realm=x", push_scopes("b"), None)  # for a request that was sent before
+    assert authenticator.header(scopes_of("a")) is None
+    authenticator.authenticate("Basic realm=x", scopes_of("a"), None)
+    assert authenticator.header(scopes_of("a")) == authenticator.header(scopes_of("b", "pull,push")) == HEADER
+    authenticator.authenticate("Basic realm=x", scopes_of("b", "pull,push"), None)  # for a request that was sent before
     assert renewals == [False]
 
 
@@ -62,10 +62,10 @@ def test_token_is_requested_per_scope_with_the_challenges_parameters() -> None:
         return RegistryAnswer(200, {}, b'{"access_token": "t%d"}' % len(urls))
 
     authenticator, renewals = make_authenticator(answer, SECRET)
-    authenticator.authenticate(BEARER, pull_scopes("a/b"), None)
-    assert authenticator.header(pull_scopes("a/b")) == "Bearer t1"
-    assert authenticator.header(push_scopes("a/b")) is None
-    authenticator.authenticate(BEARER, (*push_scopes("c"), *pull_scopes("a/b")), None)
+    authenticator.authenticate(BEARER, scopes_of("a/b"), None)
+    assert authenticator.header(scopes_of("a/b")) == "Bearer t1"
+    assert authenticator.header(scopes_of("a/b", "pull,push")) is None
+    authenticator.authenticate(BEARER, (*scopes_of("c", "pull,push"), *scopes_of("a/b")), None)
     base = "https://auth.example/token?x=1&service=reg%2C+istry&scope=repository%3Aa%2Fb%3Apull"
     assert urls == [(base, HEADER), (f"{base}&scope=repository%3Ac%3Apull%2Cpush", HEADER)]
     assert renewals == [False]
@@ -74,7 +74,7 @@ def test_token_is_requested_per_scope_with_the_challenges_parameters() -> None:
 def test_token_server_without_tls_gets_no_login() -> None:
     authenticator, renewals = make_authenticator(no_token_server, SECRET)
     with pytest.raises(UserError, match=r"to the token server http://auth\.example/token, which is not an https"):
-        authenticator.authenticate('Bearer realm="http://u:p@auth.example/token"', pull_scopes("a"), None)
+        authenticator.authenticate('Bearer realm="http://u:p@auth.example/token"', scopes_of("a"), None)
     assert renewals == []
 
 
@@ -84,20 +84,20 @@ def test_token_server_without_tls_gets_no_login() -> None:
 def test_error_for_token_server_without_token(body: bytes) -> None:
     authenticator, _ = make_authenticator(lambda url, authorization: RegistryAnswer(200, {}, body), SECRET)
     with pytest.raises(UserError, match=r"the token server auth\.example of host answers without a token"):
-        authenticator.authenticate(BEARER, pull_scopes("a"), None)
-    assert authenticator.header(pull_scopes("a")) is None
+        authenticator.authenticate(BEARER, scopes_of("a"), None)
+    assert authenticator.header(scopes_of("a")) is None
 
 
 def test_error_without_stored_login() -> None:
     authenticator, _ = make_authenticator(no_token_server, None)
     with pytest.raises(UserError, match="asks for a user name and a password: log in with"):
-        authenticator.authenticate("Basic", pull_scopes("a"), None)
+        authenticator.authenticate("Basic", scopes_of("a"), None)
 
 
 def test_error_of_token_server_omits_the_password() -> None:
     authenticator, renewals = make_authenticator(lambda url, authorization: RegistryAnswer(401), SECRET, SECRET)
     with pytest.raises(UserError) as refusal:
-        authenticator.authenticate(BEARER, pull_scopes("a"), None)
+        authenticator.authenticate(BEARER, scopes_of("a"), None)
     assert renewals == [False, True]
     assert "canary" not in str(refusal.value)
     assert HEADER not in str(refusal.value)

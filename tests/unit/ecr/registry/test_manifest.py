@@ -71,7 +71,6 @@ def test_manifest_properties() -> None:
     assert manifest.config_digest == C
     assert manifest.layers == (Descriptor(DOCKER_LAYER, A, 100), Descriptor(DOCKER_LAYER, B, 200))
     assert manifest.blobs == (Descriptor(DOCKER_CONFIG, C, 10), *manifest.layers)
-    assert manifest.size == 310
     assert manifest.descriptor == Descriptor(DOCKER_MANIFEST, manifest.digest, len(manifest.raw))
 
 
