@@ -100,7 +100,7 @@ def _hyperparameter_names() -> frozenset[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command line and returns the exit code. All errors that a user can cause are printed here."""
+    """Runs the command line and returns the exit code. Prints all errors of a command that a user can cause."""
     command = CommandLine(name="build.py", help=__doc__.split("\n")[0], no_args_is_help=True, rich_markup_mode=None)
     try:
         code = command(arguments, prog_name=command.name, standalone_mode=False, obj=find_aws)

@@ -170,10 +170,10 @@ def _push(options: PushOptions) -> None:
 
 def _layer_names(client: DockerClient, images: Sequence[LocalImage]) -> dict[str, str]:
     """The layers' names as in `size`, by the digits that the engine prints for them in a push."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for image in images:
-        found |= layers.layer_names(client.images.get(image.id).history(), image.diff_ids)
-    return {short_id(digest): name for digest, name in found.items()}
+        names |= layers.layer_names(client.images.get(image.id).history(), image.diff_ids)
+    return {short_id(digest): name for digest, name in names.items()}
 
 
 def _test(chosen: Sequence[LocalImage]) -> None:
@@ -237,20 +237,20 @@ def promote_image(
         repository.ensure(to_client.ecr, wanted, state, apply=False, say=say)
     try:
         with showing_layers(note, {}) as show:
-            done = promote.copy_image(from_client, to_client, plan, say=say, show=show)
+            promoted = promote.copy_image(from_client, to_client, plan, say=say, show=show)
     except KeyboardInterrupt:
         say("interrupted; layers that have arrived whole stay in the registry, and the next promotion sends the others")
         raise
-    record.keep_copy(done.digest, goal.host, goal.repository, done.tags, dist / record.NAME)
-    at = references.Reference(goal.host, goal.repository, digest=done.digest)
+    record.keep_copy(promoted.digest, goal.host, goal.repository, promoted.tags, dist / record.NAME)
+    copied = references.Reference(goal.host, goal.repository, digest=promoted.digest)
     if as_json:
-        took = {"bytes_sent": done.bytes_sent, "bytes_there": done.bytes_there}
-        print_json({"image_uri": str(at), "digest": done.digest, "tags": done.tags, **took})
+        effort = {"bytes_sent": promoted.bytes_sent, "bytes_there": promoted.bytes_there}
+        print_json({"image_uri": str(copied), "digest": promoted.digest, "tags": promoted.tags, **effort})
     else:
-        result.print(escape(str(at)))
-        for tag in done.tags:
+        result.print(escape(str(copied)))
+        for tag in promoted.tags:
             result.print(escape(f"  {references.Reference(goal.host, goal.repository, tag)}"))
-    say(f"{done.bytes_sent / 1e6:.1f} MB copied, {done.bytes_there / 1e6:.1f} MB were in that registry already")
+    say(f"{promoted.bytes_sent / 1e6:.1f} MB copied, {promoted.bytes_there / 1e6:.1f} MB were in that registry already")
 
 
 def _print_copy_plan(
@@ -275,21 +275,21 @@ def _print_copy_plan(
 def _from_and_to(source: str, target: str) -> tuple[references.Reference, references.Reference]:
     """Parses the arguments FROM and TO; UserError with all their problems."""
     problems: list[str] = []
-    found: list[references.Reference] = []
+    parsed: list[references.Reference] = []
     if "@" in target:
         problems.append(f"TO {target} has a digest, but the copy always keeps FROM's: give a tag, or none.")
         target = target.partition("@")[0]
     for what, text in (("FROM", source), ("TO", target)):
         try:
-            found.append(references.parse(text, what))
+            parsed.append(references.parse(text, what))
         except UserError as error:
             problems.append(str(error))
             continue
-        problems += [f"{what}: {problem}" for problem in reference_problems(found[-1])]
-        if what == "FROM" and not found[-1].version:
+        problems += [f"{what}: {problem}" for problem in reference_problems(parsed[-1])]
+        if what == "FROM" and not parsed[-1].version:
             problems.append(f"FROM {text} is a repository: add the tag or the digest of an image in it.")
     refuse(problems)
-    origin, goal = found
+    origin, goal = parsed
     return origin, goal
 
 
@@ -313,36 +313,36 @@ def print_uri(
     If this build was pushed, that is its digest in ECR or another registry, otherwise the local name. One line for
     each image: of several places ECR comes first. Choose another with --registry, or list all with --json.
     """
-    kept = record.load(dist / record.NAME)
-    found: list[dict[str, Any]] = []
+    recorded = record.load(dist / record.NAME)
+    entries: list[dict[str, Any]] = []
     problems: list[str] = []
     notes: list[str] = []
     named = (None if which is Which.all else which.value,)
     for name in pins_file.load().profile(profile).available_images(which.images) if image is None else named:
-        local, pushed = _pushed(name, profile, image, kept)
+        local, pushed = _pushed(name, profile, image, recorded)
         title = image or str(name)
         problems += uri.choice_problems(title, profile, pushed, registry)
         chosen = uri.matching_places(pushed, registry or uri.named_place(image, pushed))
         if chosen and not as_json:
-            one = uri.preferred(chosen, os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION", ""))
-            notes += uri.choice_notes(title, chosen, one)
-            chosen = [one]
-        found += [entry.as_dict() for entry in chosen]
+            place = uri.preferred(chosen, os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION", ""))
+            notes += uri.choice_notes(title, chosen, place)
+            chosen = [place]
+        entries += [entry.as_dict() for entry in chosen]
         if local is not None and not pushed:
-            found.append(uri.unpushed_entry(local))
+            entries.append(uri.unpushed_entry(local))
             notes += doubles_problem(local.build_name, local.labels)
     refuse(problems)
     for each in notes:
         say(each)
     if as_json:
-        print_json(found)
+        print_json(entries)
         return
-    for entry in found:
+    for entry in entries:
         result.print(escape(entry["image_uri"]))
 
 
 def _pushed(
-    kit: str | None, profile: str, name: str | None, kept: Sequence[record.Pushed]
+    kit: str | None, profile: str, name: str | None, recorded: Sequence[record.Pushed]
 ) -> tuple[LocalImage | None, list[record.Pushed]]:
     """An image on the engine, and where it was pushed. Without the image or an engine: None, and the places of its last
     recorded push, or UserError if there is none.
@@ -350,8 +350,10 @@ def _pushed(
     try:
         local = select_image(engine.connect(), kit, profile, name)
     except UserError:
-        places = uri.pushed_places_by_name(name, kept) if name else uri.pushed_places(str(kit), profile, None, kept)
+        places = (
+            uri.pushed_places_by_name(name, recorded) if name else uri.pushed_places(str(kit), profile, None, recorded)
+        )
         if not places:
             raise
         return None, places
-    return local, uri.pushed_places(local.image, local.profile, local, kept)
+    return local, uri.pushed_places(local.image, local.profile, local, recorded)

@@ -67,7 +67,7 @@ def missing_blobs(blobs: Iterable[Descriptor], existing: Collection[str]) -> tup
 
 
 def plan_copy(source: RepositoryClient, reference: str, target: RepositoryClient, tags: Sequence[str]) -> CopyPlan:
-    """Plans the copy of the image with a tag or digest; the target need not exist yet.
+    """Plans the copy of an image; `reference` is its tag or digest, and the target need not exist yet.
 
     tags: default: the tag of its build, because untagged images expire in ECR. UserError if SageMaker does not accept
     the image, if it must not be published, or not with these tags.
@@ -114,10 +114,10 @@ def _build_tag(source: RepositoryClient, image: Manifest, its_labels: Mapping[st
 def _not_found(source: RepositoryClient, reference: str) -> str:
     """A sentence for a missing image, with similar tags if the registry lists its tags."""
     try:
-        every = source.registry.tags(source.name)
+        all_tags = source.registry.tags(source.name)
     except UserError:
         return f"{source} has no image {reference}: look at its tags and digests, or push it there first."
-    tags = [tag for tag in every if not lists_referrers(tag)]
+    tags = [tag for tag in all_tags if not lists_referrers(tag)]
     if not tags:
         return f"{source} has no image {reference}, and no tag at all: check the repository's name."
     near = difflib.get_close_matches(reference, tags, n=3, cutoff=0.4) or tags[-3:]
@@ -125,13 +125,13 @@ def _not_found(source: RepositoryClient, reference: str) -> str:
     return f"{source} has no image {reference}, and {others}: give one of them."
 
 
-def _label_problems(image: str, found: Mapping[str, str], tags: Sequence[str]) -> list[str]:
+def _label_problems(image: str, image_labels: Mapping[str, str], tags: Sequence[str]) -> list[str]:
     """Why the image's labels forbid a promotion, by the rules of a push: test doubles, or uncommitted changes in a
     release.
     """
-    problems = doubles_problem(image, found)
+    problems = doubles_problem(image, image_labels)
     releases = [tag for tag in tags if not is_build_tag(tag)]
-    if releases and is_dirty(labels.revision(found)):
+    if releases and is_dirty(labels.revision(image_labels)):
         problems.append(
             f"{image} contains uncommitted changes, so it can't be tagged {', '.join(releases)}: commit, build and "
             "push again, and promote that."
@@ -173,8 +173,8 @@ def copy_image(
                 retention.keep(target.registry, target.name, document)
     except UserError as error:
         say(f"{target}: the image is copied, but the documents attached to it in FROM are not: {error}")
-    every = sum(blob.size for blob in plan.blobs.values())
-    return Promoted(image.digest, sent, every - sent, tags)
+    total = sum(blob.size for blob in plan.blobs.values())
+    return Promoted(image.digest, sent, total - sent, tags)
 
 
 def _copy_blobs(source: RepositoryClient, target: RepositoryClient, plan: CopyPlan, show: ShowLayer) -> int:

@@ -47,7 +47,9 @@ class Share:
 
 
 class MemoryShare(Share):
-    """Bytes of the container's memory. `most` is a quarter of the free memory, measured again once per mebibyte."""
+    """Bytes of the container's memory. `most` is a quarter of the free memory, measured again when the use has
+    changed by a mebibyte.
+    """
 
     def __init__(self, available: Callable[[], int], waiting_seconds: Callable[[], float]) -> None:
         """`available` returns the bytes of free memory."""
@@ -56,12 +58,12 @@ class MemoryShare(Share):
             available() // _QUARTER, what, waiting_seconds, f"{LATER}, or use an instance with more memory"
         )
         self._available = available
-        self._used_when_looked = 0
+        self._used_when_measured = 0
 
     def take(self, amount: int) -> None:
-        if abs(self.used + amount - self._used_when_looked) >= MEBIBYTE:
+        if abs(self.used + amount - self._used_when_measured) >= MEBIBYTE:
             self.most = self._available() // _QUARTER
-            self._used_when_looked = self.used
+            self._used_when_measured = self.used
         if amount > self.most:
             sentence = (
                 f"the body needs {amount} bytes, and a quarter of the free memory is {self.most}: send less at once, "

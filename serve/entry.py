@@ -59,7 +59,7 @@ def _serve() -> int:
     if image_software := software.read():
         logger.info("%s", software.described(image_software))
     # Checked before torch is imported: torch would die without a message, and an endpoint's log would be empty. The
-    # server can run without a GPU that the driver does not offer.
+    # server also starts if the driver offers only some of the host's GPUs.
     gpus = driver.count_gpus(Path("/"), os.environ)
     gpu_check = start.check(driver.torch_cuda(), gpus, logger.info, every=False)
     if gpu_check.refusal:

@@ -1,8 +1,8 @@
 """The server's errors: one exception type, one table from its kind to an HTTP status, one body shape.
 
-Every answer that is not 2xx has the body `{"error": "<one sentence>", "error_type": "<a kind of the table>"}`, and
-`retry_after` if there is a Retry-After header. A client never sees a traceback: an unexpected exception becomes
-`internal` with an id, and the log has the traceback under that id.
+Every error that the server itself answers has the body `{"error": "<one sentence>", "error_type": "<a kind of the
+table>"}`, and `retry_after` if there is a Retry-After header. A client never sees a traceback: an unexpected exception
+becomes `internal` with an id, and the log has the traceback under that id.
 """
 
 import logging

@@ -47,7 +47,7 @@ def model_folder(model_dir: Path, environ: Mapping[str, str], scratch: Path, say
 def _fetch(name: str, revision: str, folder: Path, environ: Mapping[str, str]) -> None:
     quiet = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
     own = {"HF_HUB_OFFLINE": "0", "HF_HOME": environ.get("HF_HOME") or str(folder.with_suffix(".home"))}
-    ended = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-P", "-m", "berth.serve.hub", name, revision, str(folder)],
         env={**environ, **quiet, **own},
         stdin=subprocess.DEVNULL,
@@ -55,8 +55,8 @@ def _fetch(name: str, revision: str, folder: Path, environ: Mapping[str, str]) -
         text=True,
         check=False,
     )
-    if ended.returncode != 0:
-        reason = ended.stdout.strip() or f"exit code {ended.returncode}"
+    if result.returncode != 0:
+        reason = result.stdout.strip() or f"exit code {result.returncode}"
         raise ModelFilesError(f"{ID_VARIABLE} is `{name}`, which can't be fetched: {reason}")
 
 

@@ -18,8 +18,8 @@ REQUEST_TOKENS = 32_768
 TOKENS_VARIABLE = "BERTH_MAX_REQUEST_TOKENS"
 PAYLOAD_VARIABLE = "SAGEMAKER_MAX_PAYLOAD_IN_MB"
 
-# Least and most value of each parameter; for the three that count tokens, the model's own limits are tighter. No answer
-# is longer than a window of the default length, 384 tokens; nobody needs more than 1,000 answers to a question.
+# Lowest and highest value of each parameter; for the three that count tokens, the model's own limits are tighter. No
+# answer is longer than a window of the default length, 384 tokens; nobody needs more than 1,000 answers to a question.
 BOUNDS = {
     "top_k": (1, 1000),
     "max_answer_len": (1, 384),
@@ -192,8 +192,10 @@ class RequestLimits:
         )
 
 
-_AT_ONCE = 1024 * MEBIBYTE
-_DRAINED = 1024 * MEBIBYTE
+_HANDLER_BODIES = 1024 * MEBIBYTE
+"""Bytes of all bodies for a handler at a time, unless two of the largest need more."""
+_MOST_DRAINED_BEYOND = 1024 * MEBIBYTE
+"""Bytes above the limit of one body that are read and discarded, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,10 +235,10 @@ def for_handler(limits: RequestLimits) -> BodyLimits:
     """The limits of a handler, whose bodies may hold anything: as many bytes as SageMaker sends, 25 MB to an endpoint
     and up to 100 MB in a batch transform, which sets SAGEMAKER_MAX_PAYLOAD_IN_MB.
     """
-    at_once = max(_AT_ONCE, 2 * limits.payload)
+    at_once = max(_HANDLER_BODIES, 2 * limits.payload)
     advice = f"send less at once, or raise {PAYLOAD_VARIABLE}"
     return BodyLimits(limits.payload, at_once, _drained(limits), limits.payload, advice)
 
 
 def _drained(limits: RequestLimits) -> int:
-    return limits.payload + min(limits.payload, _DRAINED)
+    return limits.payload + min(limits.payload, _MOST_DRAINED_BEYOND)

@@ -25,8 +25,8 @@ class BackgroundTask(Generic[Result]):
         threading.Thread(target=self._run, daemon=True).start()
 
     def settle(self, timeout_s: float) -> None:
-        """Waits for the end of the work, at most `timeout_s`, and raises nothing: the end of the process would cut the
-        work off.
+        """Waits for the end of the work, at most `timeout_s`, because the end of the process would cut the work off.
+        Raises nothing.
         """
         self._done.wait(timeout_s)
 

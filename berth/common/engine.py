@@ -46,8 +46,8 @@ class Address:
 
 def connect(timeout_s: int = 120) -> docker.DockerClient:
     """Connects to the engine; UserError if none answers."""
-    with _reaching(address(os.environ)) as found:
-        client = docker.DockerClient(timeout=timeout_s, **found.parameters)
+    with _reaching(address(os.environ)) as place:
+        client = docker.DockerClient(timeout=timeout_s, **place.parameters)
         client.ping()
     return client
 
@@ -66,8 +66,8 @@ def pull(reference: str, silence_s: int) -> Iterator[dict[str, Any]]:
     """
     name, _, digest = reference.partition("@")
     repository, _, tag = name.rpartition(":") if ":" in name.rsplit("/", 1)[-1] else (name, "", "latest")
-    with _reaching(address(os.environ)) as found:
-        client = _PullingClient(version="auto", timeout=silence_s, **found.parameters)
+    with _reaching(address(os.environ)) as place:
+        client = _PullingClient(version="auto", timeout=silence_s, **place.parameters)
     with readable_settings():
         messages: Iterator[dict[str, Any]] = client.pull(
             repository, tag=digest or tag, platform="linux/amd64", stream=True, decode=True
@@ -224,10 +224,10 @@ def drives_buildkit(version: str, has_buildx: Callable[[], object]) -> bool:
 
     has_buildx: called only if the version does not decide it.
     """
-    found = re.match(r"(\d+)\.(\d+)", version)
-    if not found:
+    match = re.match(r"(\d+)\.(\d+)", version)
+    if not match:
         return False
-    major, minor = int(found[1]), int(found[2])
+    major, minor = int(match[1]), int(match[2])
     return (18, 9) <= (major, minor) < (23, 0) or bool(has_buildx())
 
 
@@ -250,20 +250,20 @@ def find_client(search: str | None = None) -> Path:
 
     A newer client without its buildx plugin silently falls back to the old builder, which knows no secrets.
     """
-    seen: list[str] = []
+    without_buildkit: list[str] = []
     podman: list[str] = []
     for folder in (search if search is not None else os.environ.get("PATH", "")).split(os.pathsep):
-        found = shutil.which("docker", path=folder)
-        if found is None:
+        client = shutil.which("docker", path=folder)
+        if client is None:
             continue
-        version = client_version(found)
-        if version and drives_buildkit(version, partial(ask, [found, "buildx", "version"])):
-            return Path(found)
-        described = f"{found} ({version or 'no version'})"
-        (podman if version.startswith("podman") else seen).append(described)
-    if seen:
+        version = client_version(client)
+        if version and drives_buildkit(version, partial(ask, [client, "buildx", "version"])):
+            return Path(client)
+        described = f"{client} ({version or 'no version'})"
+        (podman if version.startswith("podman") else without_buildkit).append(described)
+    if without_buildkit:
         raise UserError(
-            f"no Docker client here drives BuildKit, found {', '.join(seen)}: install its plugin with "
+            f"no Docker client here drives BuildKit, found {', '.join(without_buildkit)}: install its plugin with "
             "`apt-get install docker-buildx`, or on Debian 12 the client of `apt-get install docker.io`."
         )
     if podman:

@@ -41,32 +41,34 @@ DOUBLE = "+double"
 """Suffix of the version of a part that is a test double, such as berth.efa="1.47.0+double"."""
 
 
-def exact(found: Mapping[str, str], profile: str) -> str:
+def exact(image_labels: Mapping[str, str], profile: str) -> str:
     """The tag of the build that an image's labels describe, such as build-0.1.0-cpu-1a2b3c4d5e6f."""
-    return build_tag(version(found), profile, revision(found))
+    return build_tag(version(image_labels), profile, revision(image_labels))
 
 
-def version(found: Mapping[str, str]) -> str:
+def version(image_labels: Mapping[str, str]) -> str:
     """The version of berth that built an image; "0" without the label."""
-    return found.get(f"{SOURCE}.version", "0")
+    return image_labels.get(f"{SOURCE}.version", "0")
 
 
-def revision(found: Mapping[str, str]) -> str:
+def revision(image_labels: Mapping[str, str]) -> str:
     """12 digits of the commit, with "-dirty" after it if changes were uncommitted; NO_REVISION without the label."""
-    return found.get(f"{SOURCE}.revision", NO_REVISION)
+    return image_labels.get(f"{SOURCE}.revision", NO_REVISION)
 
 
-def base_name(found: Mapping[str, str]) -> str:
+def base_name(image_labels: Mapping[str, str]) -> str:
     """The base image that an image was built from; empty without the label."""
-    return found.get(f"{SOURCE}.base.name", "")
+    return image_labels.get(f"{SOURCE}.base.name", "")
 
 
-def left_out(found: Mapping[str, str]) -> list[str]:
+def left_out(image_labels: Mapping[str, str]) -> list[str]:
     """The parts that an image's build left out."""
-    return [part for part in found.get(LEFT_OUT, "").split(",") if part]
+    return [part for part in image_labels.get(LEFT_OUT, "").split(",") if part]
 
 
-def doubles(found: Mapping[str, str]) -> list[str]:
+def doubles(image_labels: Mapping[str, str]) -> list[str]:
     """The test doubles in an image, by its labels, such as "efa 1.47.0+double". Such an image must not be published."""
-    names = sorted(name for name, version in found.items() if name.startswith("berth.") and version.endswith(DOUBLE))
-    return [f"{name.removeprefix('berth.')} {found[name]}" for name in names]
+    names = sorted(
+        name for name, version in image_labels.items() if name.startswith("berth.") and version.endswith(DOUBLE)
+    )
+    return [f"{name.removeprefix('berth.')} {image_labels[name]}" for name in names]

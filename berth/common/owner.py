@@ -44,9 +44,13 @@ def this_process() -> Owner:
     return Owner(os.getpid(), _start_time(os.getpid()), _machine())
 
 
-def from_labels(found: Mapping[str, str]) -> Owner | None:
+def from_labels(item_labels: Mapping[str, str]) -> Owner | None:
     """The owner in the labels of a container, a network or a scratch folder; None if they name none."""
-    pid, started, machine = found.get(labels.PID), found.get(labels.STARTED), found.get(labels.MACHINE)
+    pid, started, machine = (
+        item_labels.get(labels.PID),
+        item_labels.get(labels.STARTED),
+        item_labels.get(labels.MACHINE),
+    )
     if pid is None or not pid.isdecimal() or int(pid) == 0 or started is None or machine is None:
         return None
     return Owner(int(pid), started, machine)
@@ -70,11 +74,11 @@ def left_behind(client: DockerClient) -> list[tuple[str, str]]:
     of its run.
     """
     containers = client.containers.list(all=True, filters={"label": labels.RUN}, ignore_removed=True)
-    found: list[tuple[str, Mapping[str, str]]] = [(f"container {each.name}", each.labels) for each in containers]
+    items: list[tuple[str, Mapping[str, str]]] = [(f"container {each.name}", each.labels) for each in containers]
     networks = client.networks.list(filters={"label": labels.RUN})
-    found += [(f"network {each.name}", each.attrs.get("Labels") or {}) for each in networks]
-    owners = [(name, marks.get(labels.RUN, ""), from_labels(marks)) for name, marks in found]
-    return [(name, run_id) for name, run_id, whose in owners if whose is not None and is_gone(whose)]
+    items += [(f"network {each.name}", each.attrs.get("Labels") or {}) for each in networks]
+    owners = [(name, item_labels.get(labels.RUN, ""), from_labels(item_labels)) for name, item_labels in items]
+    return [(name, run_id) for name, run_id, run_owner in owners if run_owner is not None and is_gone(run_owner)]
 
 
 def _machine() -> str:

@@ -56,16 +56,16 @@ def remove_all(
     networks = list(_networks(client, dry_run=dry_run))
     if not images:
         return [*containers, *networks]
-    going = {item.name for item in containers if not item.kept}
-    found, others = _images(client, going)
+    removed_containers = {item.name for item in containers if not item.kept}
+    items, others = _images(client, removed_containers)
     if not others or take_others(others):
         others = []
-    for number, item in enumerate(found):
+    for number, item in enumerate(items):
         why = item.kept or (_OTHERS if item.name in others else "")
         if not why and not dry_run:
             why = refusal(partial(client.images.remove, item.name))
-        found[number] = Item("image", item.name, why)
-    return [*containers, *networks, *found]
+        items[number] = Item("image", item.name, why)
+    return [*containers, *networks, *items]
 
 
 def remove_folders(*, dry_run: bool = False) -> list[Item]:
@@ -76,18 +76,24 @@ def remove_folders(*, dry_run: bool = False) -> list[Item]:
     return [Item("folder", str(folder), "" if dry_run or not folder.exists() else "see above") for folder in found]
 
 
-def why_container_stays(found: Mapping[str, str]) -> str:
+def why_container_stays(container_labels: Mapping[str, str]) -> str:
     """Why a container with these labels is kept; empty if it is removed.
 
     One without a run's label was not started by berth: it only inherited its image's label, and may hold a user's work.
     """
-    return why_run_stays(found) if labels.RUN in found else "no run of berth started it; `docker rm` removes it"
+    return (
+        why_run_stays(container_labels)
+        if labels.RUN in container_labels
+        else "no run of berth started it; `docker rm` removes it"
+    )
 
 
-def why_run_stays(found: Mapping[str, str]) -> str:
+def why_run_stays(item_labels: Mapping[str, str]) -> str:
     """Why something with a run's labels is kept: its owner is alive, or not visible from here."""
-    whose = owner.from_labels(found)
-    return "" if whose is None or owner.is_gone(whose) else f"its run is still going, in process {whose.pid}"
+    run_owner = owner.from_labels(item_labels)
+    return (
+        "" if run_owner is None or owner.is_gone(run_owner) else f"its run is still going, in process {run_owner.pid}"
+    )
 
 
 def is_of_checkout(built_from: str, root: Path) -> bool:
@@ -121,20 +127,20 @@ def _networks(client: DockerClient, *, dry_run: bool) -> Iterator[Item]:
         yield Item("network", str(network.name), why)
 
 
-def _images(client: DockerClient, going: set[str]) -> tuple[list[Item], list[str]]:
+def _images(client: DockerClient, removed_containers: set[str]) -> tuple[list[Item], list[str]]:
     """An item per name of berth's images, and the removable names whose images other checkouts built."""
-    found = client.images.list(filters={"label": labels.KIT})
-    named: dict[tuple[str, str], int] = {}
-    for image in found:
+    images = client.images.list(filters={"label": labels.KIT})
+    named_layers: dict[tuple[str, str], int] = {}
+    for image in images:
         if _build_names(image):
-            named[_origin(image)] = min(_layers(image), named.get(_origin(image), sys.maxsize))
+            named_layers[_origin(image)] = min(_layers(image), named_layers.get(_origin(image), sys.maxsize))
     items, others = [], []
     ours: dict[str, bool] = {}
-    for image in found:
+    for image in images:
         names = _build_names(image) or [image.tags[0] if image.tags else str(image.id)]
-        why = why_image_stays(image.tags, image.labels, _layers(image), named.get(_origin(image)))
+        why = why_image_stays(image.tags, image.labels, _layers(image), named_layers.get(_origin(image)))
         users = client.containers.list(all=True, filters={"ancestor": str(image.id)}, ignore_removed=True)
-        if needed := sorted(str(each.name) for each in users if each.name not in going):
+        if needed := sorted(str(each.name) for each in users if each.name not in removed_containers):
             why = why or f"the container {needed[0]} needs it"
         items += [Item("image", name, why) for name in names]
         built_from = labels.revision(image.labels)
@@ -143,19 +149,19 @@ def _images(client: DockerClient, going: set[str]) -> tuple[list[Item], list[str
     return items, others
 
 
-def why_image_stays(tags: Sequence[str], found: Mapping[str, str], layers: int, named: int | None) -> str:
+def why_image_stays(tags: Sequence[str], image_labels: Mapping[str, str], layers: int, named_layers: int | None) -> str:
     """Why an image with these names, labels and so many layers is kept as a user's own; empty if it is berth's.
 
-    named: number of layers of berth's image that still has its name; None if there is none. A rebuild leaves berth's
-    old image without a name but with as many layers as its successor; an image built FROM it has more.
+    named_layers: number of layers of berth's image that still has its name; None if there is none. A rebuild leaves
+    berth's old image without a name but with as many layers as its successor; an image built FROM it has more.
     """
-    if any(is_build_name(tag, found) for tag in tags):
+    if any(is_build_name(tag, image_labels) for tag in tags):
         return ""
     if tags:
         return _OWN
-    if named is None:
+    if named_layers is None:
         return "it may be your own, built FROM berth's; `docker rmi` removes it"
-    return _OWN if layers > named else ""
+    return _OWN if layers > named_layers else ""
 
 
 def _build_names(image: Image) -> list[str]:

@@ -75,7 +75,7 @@ def build_images(
         ),
     ] = False,
 ) -> None:
-    """Build images. Their tags are berth-IMAGE:VERSION-PROFILE-REVISION and berth-IMAGE:PROFILE."""
+    """Build images. Their tags are berth-IMAGE:build-VERSION-PROFILE-REVISION and berth-IMAGE:PROFILE."""
     searching = BackgroundTask(engine.find_client)
     all_pins = pins_file.load()
     options = BuildOptions(profile, split_parts(without or []), base_image, mirror, dry_run)

@@ -151,12 +151,12 @@ def digits_of(digest: str) -> str:
     return digest.partition(":")[2][:_DIGITS]
 
 
-def doubles_problem(name: str, found: Mapping[str, str]) -> list[str]:
+def doubles_problem(name: str, image_labels: Mapping[str, str]) -> list[str]:
     """Why the image `name` with these labels may not be published: one sentence that names the test doubles in it."""
-    if not (held := labels.doubles(found)):
+    if not (doubles := labels.doubles(image_labels)):
         return []
     return [
-        f"{name} holds a test's double of {', '.join(held)}: it is for tests, and may not be published; build it "
+        f"{name} holds a test's double of {', '.join(doubles)}: it is for tests, and may not be published; build it "
         "without doubles."
     ]
 

@@ -88,14 +88,14 @@ def remove(folder: Path) -> None:
 
 
 def _owner_is_gone(folder: Path) -> bool:
-    facts = folder.lstat()
+    status = folder.lstat()
     try:
-        if facts.st_uid != os.getuid():
+        if status.st_uid != os.getuid():
             return False
         with (folder / _LOCK_NAME).open() as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
     except FileNotFoundError:  # the folder is gone, or has no lock
-        return folder.exists() and time.time() - facts.st_mtime > _YOUNG_S
+        return folder.exists() and time.time() - status.st_mtime > _YOUNG_S
     except OSError:  # a BlockingIOError if a process holds the lock
         return False

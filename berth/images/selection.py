@@ -16,14 +16,18 @@ from berth.images.local_image import LocalImage
 from berth.images.pins import pins, pins_file
 
 
-def is_build_name(name: str, found: Mapping[str, str]) -> bool:
+def is_build_name(name: str, image_labels: Mapping[str, str]) -> bool:
     """Whether a build or a push (which may add digits) gave an image with these labels this name, in any registry.
     Other names come from users.
     """
-    image, profile, short = found.get(labels.KIT, ""), found.get(labels.PROFILE, ""), name.rpartition("/")[2]
+    image, profile, short = (
+        image_labels.get(labels.KIT, ""),
+        image_labels.get(labels.PROFILE, ""),
+        name.rpartition("/")[2],
+    )
     if not profile:  # the base, which has no profile
         return short.startswith(f"{repository_name(image)}:")
-    latest, build = (image_name(image, tag) for tag in (profile, labels.exact(found, profile)))
+    latest, build = (image_name(image, tag) for tag in (profile, labels.exact(image_labels, profile)))
     return short in (latest, build) or short.startswith(f"{build}-")
 
 

@@ -48,14 +48,14 @@ def chown_new_files(client: DockerClient, image: str, before: FolderSnapshot) ->
 
 
 def _inodes_of_root(folder: Path) -> set[int]:
-    found = set()
+    inodes = set()
     for at, folders, names in os.walk(folder):
         for name in (*folders, *names):
             with contextlib.suppress(FileNotFoundError):
                 status = os.lstat(os.path.join(at, name))
                 if status.st_uid == 0:
-                    found.add(status.st_ino)
-    return found
+                    inodes.add(status.st_ino)
+    return inodes
 
 
 def _caller() -> str:

@@ -76,8 +76,8 @@ def remove_stale_runs(client: DockerClient, image: str, say: Callable[[str], Non
         if count := remove_run(client, run_id, say):
             say(f"Removed {count} container(s) and network(s) that the run {run_id} had left behind.")
     for folder in scratch_root().iterdir():
-        whose = owner.from_labels(_record(folder))
-        if whose is not None and owner.is_gone(whose):
+        run_owner = owner.from_labels(_record(folder))
+        if run_owner is not None and owner.is_gone(run_owner):
             try:
                 remove_scratch(client, image, folder)
             except (OSError, APIError, UserError) as error:
@@ -87,16 +87,16 @@ def remove_stale_runs(client: DockerClient, image: str, say: Callable[[str], Non
 def remove_scratch(client: DockerClient, image: str, folder: Path) -> None:
     """Removes a run's folder, including files of root."""
     # Another run may remove the same folder at the same time: only one of them can rename it.
-    going = folder.with_name(f".{folder.name}.{os.getpid()}")
+    renamed = folder.with_name(f".{folder.name}.{os.getpid()}")
     try:
-        folder.rename(going)
+        folder.rename(renamed)
     except FileNotFoundError:
         return
     try:
-        shutil.rmtree(going)
+        shutil.rmtree(renamed)
     except PermissionError:
-        chown_folder(client, image, going)
-        shutil.rmtree(going)
+        chown_folder(client, image, renamed)
+        shutil.rmtree(renamed)
 
 
 def _record(folder: Path) -> dict[str, str]:

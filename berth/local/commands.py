@@ -108,12 +108,12 @@ def run_train(
     _report(job, _shown(job, selected.name, plain=plain))
 
 
-def _report(job: TrainingJob, done: TrainOutcome) -> None:
+def _report(job: TrainingJob, outcome: TrainOutcome) -> None:
     """Prints where the model is; UserError with the reason of a job that failed."""
-    if done.exit_code != 0:
-        raise UserError(_ending(done.exit_code, with_own_paths(done.reason, job)), done.exit_code)
-    if done.model_archive is not None:
-        result.print(escape(str(done.model_archive)))
+    if outcome.exit_code != 0:
+        raise UserError(_ending(outcome.exit_code, with_own_paths(outcome.reason, job)), outcome.exit_code)
+    if outcome.model_archive is not None:
+        result.print(escape(str(outcome.model_archive)))
 
 
 def _shown(job: TrainingJob, image: str, *, plain: bool) -> TrainOutcome:
@@ -244,13 +244,13 @@ def quantize(
 
     The loss of accuracy against fp32 is measured.
     """
-    calibration, measured = find_data(data, validation)
+    calibration, validation_data = find_data(data, validation)
     with engine_errors():
         require_images(["train"], profile, image)
         chosen = select_image(connect(), "train", profile, image)
     _say_other_build(chosen)
     request = Quantization(
-        model, calibration, measured, output or model.parent / "int8.tar.gz", max_f1_loss, few_questions
+        model, calibration, validation_data, output or model.parent / "int8.tar.gz", max_f1_loss, few_questions
     )
     result.print(escape(str(quantize_model(request, chosen.name, log=_print_line, say=say))))
 
@@ -273,20 +273,20 @@ def show_hyperparameters(
         options = checks.known_hyperparameters(connect(), selected.id)
     if not options or not any(option.meaning for option in options.values()):
         raise UserError(f"{selected.name} is an older build, which does not describe hyperparameters: build it again.")
-    found = with_launcher_options(options) if name is None else [find(name, options)]
+    listed = with_launcher_options(options) if name is None else [find(name, options)]
     if as_json:
         described = [
             {"name": each.name, "default": each.default, "type": type_text(each), "meaning": each.meaning}
-            for each in found
+            for each in listed
         ]
         print_json({"image": selected.name, "hyperparameters": described})
     elif name is None:
         table = Table("name", "default", "meaning", box=None, pad_edge=False)
-        for each in found:
+        for each in listed:
             table.add_row(*map(escape, (each.name, each.default, each.meaning)))
         result.print(table, soft_wrap=False)
     else:
-        for each in found:
+        for each in listed:
             result.print(escape(f"{each.name}: {type_text(each)}; default: {each.default or 'none'}\n{each.meaning}"))
 
 

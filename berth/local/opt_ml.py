@@ -168,12 +168,12 @@ def create_host_folder(root: Path, config: HostConfig) -> None:
     for name, document in _config_files(config).items():
         (root / f"input/config/{name}.json").write_text(json.dumps(document, indent=2) + "\n")
     for target, source in channel_mounts(config.channels).items():
-        here = root / Path(target).relative_to(ROOT)
+        mount_point = root / Path(target).relative_to(ROOT)
         if source.is_file():
-            here.parent.mkdir(parents=True, exist_ok=True)
-            here.touch()
+            mount_point.parent.mkdir(parents=True, exist_ok=True)
+            mount_point.touch()
         else:
-            here.mkdir(parents=True)
+            mount_point.mkdir(parents=True)
     if (code := config.code) is not None:
         copy_folder(code, root / "code", "__pycache__", ".git")
 

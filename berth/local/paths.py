@@ -12,10 +12,10 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)
 
 def refuse_address(path: Path) -> None:
     """UserError for s3://bucket/data and the like, which would be treated as a folder named s3:."""
-    found = _ADDRESS.fullmatch(str(path))
-    if found is None:
+    match = _ADDRESS.fullmatch(str(path))
+    if match is None:
         return
-    scheme, rest = found.groups()
+    scheme, rest = match.groups()
     if scheme == "file":
         raise UserError(f"file:///{rest} is an address: write only the path, /{rest}.")
     address = f"{scheme}://{rest}"

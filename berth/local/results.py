@@ -28,13 +28,13 @@ class ResultFolder:
     files: dict[str, Path] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
 
-    def sentence(self, of: str) -> str:
-        """One line about the omitted entries; empty if there are none. of: the folder's name for the user."""
+    def sentence(self, folder_name: str) -> str:
+        """One line about the omitted entries; empty if there are none. folder_name: for the user."""
         if not self.left_out:
             return ""
         more = len(self.left_out) - _MOST_NAMED
         named = ", ".join(self.left_out[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-        return f"Not copied from {of}, because only regular files inside it are: {named}."
+        return f"Not copied from {folder_name}, because only regular files inside it are: {named}."
 
 
 def read_folder(root: Path, folder: str, container_path: str) -> ResultFolder:

@@ -176,11 +176,11 @@ class RunSession:
         running = self.list_running()
         if not running:
             return
-        seen = self.interrupts.count
+        signals_before = self.interrupts.count
         self.say(f"Stopping {len(running)} container(s), at most {self.stop_grace:.0f} s; Ctrl-C stops them at once.")
         self._terminate(running)
         began = last_sent = time.monotonic()
-        while running and time.monotonic() < began + self.stop_grace and self.interrupts.count == seen:
+        while running and time.monotonic() < began + self.stop_grace and self.interrupts.count == signals_before:
             time.sleep(0.1)
             running = self.list_running()
             if time.monotonic() > last_sent + _RESEND_SECONDS:
@@ -189,9 +189,9 @@ class RunSession:
                     [each for each in running if last_sent - self._started.get(each, -math.inf) < _STARTUP_SECONDS]
                 )
         self.killed = sorted(running.values(), key=lambda host: (len(host), host))
-        if running and self.interrupts.count == seen:
-            were = "was" if len(self.killed) == 1 else "were"
-            self.say(f"{few(self.killed)} did not end within {self.stop_grace:.0f} s and {were} killed.")
+        if running and self.interrupts.count == signals_before:
+            verb = "was" if len(self.killed) == 1 else "were"
+            self.say(f"{few(self.killed)} did not end within {self.stop_grace:.0f} s and {verb} killed.")
         cleanup.call_engine([partial(self.client.api.kill, each) for each in running])
 
     def _terminate(self, containers: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""Downloads a file over HTTP: four tries, each going on where the last one stopped, a line each 100 MB.
+"""Downloads a file over HTTP in up to four tries; each continues where the last one stopped. Prints a line per 100 MB.
 
 Usage: python download.py URL FILE
 """
@@ -14,19 +14,19 @@ TRIES, TIMEOUT, PIECE, SHOWN = 4, 60, 1 << 20, 100_000_000
 
 
 def fetch(url: str, path: Path) -> None:
-    """Appends to the file what the server has beyond it."""
-    had = path.stat().st_size if path.exists() else 0
-    request = urllib.request.Request(url, headers={"Range": f"bytes={had}-"} if had else {})
+    """Downloads the file, or its rest if a part of it exists."""
+    offset = path.stat().st_size if path.exists() else 0
+    request = urllib.request.Request(url, headers={"Range": f"bytes={offset}-"} if offset else {})
     with urllib.request.urlopen(request, timeout=TIMEOUT) as answer, path.open("ab") as file:
-        if had and answer.status != 206:
+        if offset and answer.status != 206:
             file.truncate(0)
-            had = 0
+            offset = 0
         length = answer.headers.get("Content-Length")
         while piece := answer.read(PIECE):
             file.write(piece)
-            if (had + len(piece)) // SHOWN > had // SHOWN:
-                print(f"{url}: {(had + len(piece)) // 1_000_000} MB", flush=True)
-            had += len(piece)
+            if (offset + len(piece)) // SHOWN > offset // SHOWN:
+                print(f"{url}: {(offset + len(piece)) // 1_000_000} MB", flush=True)
+            offset += len(piece)
     if length is not None and path.stat().st_size < int(length):
         raise HTTPException(f"the connection ended after {path.stat().st_size} bytes")
 

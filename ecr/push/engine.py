@@ -44,7 +44,7 @@ def tagged(client: docker.DockerClient, image_id: str, reference: Reference) -> 
             "still exists, or build it again, then push again."
         ) from None
     except _CONNECTION_ERRORS as error:
-        raise _gone(error) from None
+        raise _engine_lost(error) from None
     try:
         yield
     finally:
@@ -80,19 +80,19 @@ def push_with_retries(context: PushContext, reference: Reference, login: Login) 
         error = _try(context, reference, login(renew=renew), stream)
         if not error:
             return frozenset(stream.sent)
-        found = diagnose(error, reference.host, reference.repository)
+        diagnosis = diagnose(error, reference.host, reference.repository)
         failures = 0 if len(stream.sent) > before else failures
         failures += _ENGINES_TRIES if stream.retried else 1
         # A new login was refused without progress in between, so the reason is not an expired token.
-        refused = found.remedy is Remedy.LOGIN and renew and failures > 1
-        if found.remedy is Remedy.STOP or refused or failures >= TRIES:
-            raise UserError(found.sentence)
-        renew = found.remedy is Remedy.LOGIN
+        refused = diagnosis.remedy is Remedy.LOGIN and renew and failures > 1
+        if diagnosis.remedy is Remedy.STOP or refused or failures >= TRIES:
+            raise UserError(diagnosis.sentence)
+        renew = diagnosis.remedy is Remedy.LOGIN
         wait = 0.0 if renew else min(2.0 ** (failures - 1), _LONGEST_WAIT_S)
         how = "with a new login" if renew else f"in {wait:.0f} s"
-        there = sum(bool(layer.end) for layer in stream.layers.values())
+        arrived = sum(bool(layer.end) for layer in stream.layers.values())
         context.say(
-            f"{reference}: {reason(error)}; trying again {how}, {there} of {len(stream.layers)} layers are there"
+            f"{reference}: {reason(error)}; trying again {how}, {arrived} of {len(stream.layers)} layers are there"
         )
         context.stopped.wait(wait)
 
@@ -118,12 +118,12 @@ def _try(context: PushContext, reference: Reference, credentials: Credentials | 
     except APIError as error:
         return str(error.explanation or error)
     except (DockerException, *_CONNECTION_ERRORS) as error:
-        raise _gone(error) from None
+        raise _engine_lost(error) from None
     return stream.error
 
 
-def _gone(error: Exception) -> UserError:
+def _engine_lost(error: Exception) -> UserError:
     return UserError(
-        f"the Docker engine went away ({type(error).__name__}): start it again, then push again; what arrived is not "
-        "sent again."
+        f"the Docker engine went away ({type(error).__name__}): start it again, then push again; complete layers "
+        "are not sent again."
     )

@@ -60,12 +60,13 @@ _TABLE: tuple[tuple[str, Remedy, str], ...] = (
     (
         r"no space left|\b507\b|insufficient storage",
         Remedy.STOP,
-        "the disk of {host} is full ({message}): make room there, then push again; what arrived is not sent again.",
+        "the disk of {host} is full ({message}): make room there, then push again; complete layers are not sent again.",
     ),
     (
         r"too ?many ?requests|rate (limit )?exceeded|throttl|\b429\b",
         Remedy.RETRY,
-        "{where}: the registry gets too many requests ({message}): push again later, what arrived is not sent again.",
+        "{where}: the registry gets too many requests ({message}): push again later; complete layers are not sent "
+        "again.",
     ),
     (
         r"quota|limit exceeded",
@@ -81,14 +82,14 @@ _TABLE: tuple[tuple[str, Remedy, str], ...] = (
     (
         r"\b50[0234]\b|unavailable|internal server error",
         Remedy.RETRY,
-        "{where}: the registry is too busy or broken ({message}): push again later, what arrived is not sent again; "
-        "its own log may say more, such as a full disk.",
+        "{where}: the registry is too busy or broken ({message}): push again later; complete layers are not sent "
+        "again. Its own log may say more, such as a full disk.",
     ),
     (
         r"\bEOF\b|connection re(set|fused)|broken pipe|time(d )?out|deadline exceeded|closed network connection|"
         r"no route to host|temporary failure|try again|server misbehaving|blob upload (unknown|invalid)",
         Remedy.RETRY,
-        "{where}: the connection broke again and again ({message}): push again; what arrived is not sent again.",
+        "{where}: the connection broke again and again ({message}): push again; complete layers are not sent again.",
     ),
     (
         r"no such host",
@@ -113,9 +114,9 @@ def diagnose(error: str, host: str, repository: str) -> Diagnosis:
     message = reason(error)
     where = f"{host}/{repository}"
     for pattern, remedy, sentence in _TABLE:
-        found = re.search(pattern, message, re.IGNORECASE)
-        if found:
+        match = re.search(pattern, message, re.IGNORECASE)
+        if match:
             return Diagnosis(
-                remedy, sentence.format(found[0], *found.groups(), message=message, host=host, where=where)
+                remedy, sentence.format(match[0], *match.groups(), message=message, host=host, where=where)
             )
-    return Diagnosis(Remedy.STOP, f"{where} refused the push: {message}. What arrived stays there for the next push.")
+    return Diagnosis(Remedy.STOP, f"{where} refused the push: {message}. Complete layers stay there for the next push.")

@@ -85,5 +85,5 @@ def sent_and_there(diff_ids: Sequence[str], layers: Sequence[tuple[str, int]], s
     `PushStream.sent`. A layer that occurs twice counts once.
     """
     sizes = {digest: (size, diff_id) for (digest, size), diff_id in zip(layers, diff_ids, strict=True)}
-    gone = sum(size for digest, (size, diff_id) in sizes.items() if sent & {short_id(digest), short_id(diff_id)})
-    return gone, sum(size for size, _ in sizes.values()) - gone
+    sent_bytes = sum(size for digest, (size, diff_id) in sizes.items() if sent & {short_id(digest), short_id(diff_id)})
+    return sent_bytes, sum(size for size, _ in sizes.values()) - sent_bytes

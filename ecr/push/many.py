@@ -75,13 +75,13 @@ def preflight_all(tasks: Sequence[PushTask]) -> tuple[list[Preflight], list[str]
     """The preflights of the tasks that can be done, and sentences about the others. Only reads."""
     ready: list[Preflight] = []
     failures: list[str] = []
-    for found in run_parallel(tasks, lambda task, _: run_preflight(task)):
-        if isinstance(found, UserError):
-            failures.append(str(found))
+    for outcome in run_parallel(tasks, lambda task, _: run_preflight(task)):
+        if isinstance(outcome, UserError):
+            failures.append(str(outcome))
             continue
-        failures += found.problems
-        if not found.problems:
-            ready.append(found)
+        failures += outcome.problems
+        if not outcome.problems:
+            ready.append(outcome)
     return ready, failures
 
 
@@ -125,5 +125,5 @@ def push_many(
 
 def _write_bill(client: DockerClient, image: LocalImage, dist: Path) -> Path:
     """Writes the image's bill of materials; returns the file."""
-    made = sbom.image_bill(client, image.id)
-    return sbom.write(made, dist, image.repository, image.push_tag, derived=image.derived)
+    bill = sbom.image_bill(client, image.id)
+    return sbom.write(bill, dist, image.repository, image.push_tag, derived=image.derived)

@@ -81,7 +81,7 @@ def run_preflight(task: PushTask) -> Preflight:
         problems += [problem] if problem else []
         lines += [each.line] * bool(each.line) + [line] * (not problem)
         warnings += [each.line] * bool(each.line) + [line] * (each.holder is not None and not problem)
-    return Preflight(task, tuple(lines), tuple(problems), state, chosen[0].there, tuple(warnings))
+    return Preflight(task, tuple(lines), tuple(problems), state, chosen[0].is_current, tuple(warnings))
 
 
 def _tag_line(task: PushTask, chosen: ChosenTag, state: RepositoryState | None) -> tuple[str, str]:

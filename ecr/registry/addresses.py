@@ -33,19 +33,19 @@ def takes_plain_http(host: str, info: Mapping[str, Any]) -> bool:
 
 def origin(url: str) -> tuple[str, str | None, int]:
     """Scheme, host and port of a URL: a login is only valid for the same three."""
-    found = urlsplit(url)
-    return found.scheme, found.hostname, found.port or {"https": 443}.get(found.scheme, 80)
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or {"https": 443}.get(parts.scheme, 80)
 
 
 def hostname(host: str) -> str:
     """The name or address in HOST or HOST:PORT, without brackets; UserError if it is invalid."""
-    found = re.fullmatch(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*)|\[[0-9A-Fa-f:.]+\])(?::(\w*))?", host)
-    if not found:
+    match = re.fullmatch(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*)|\[[0-9A-Fa-f:.]+\])(?::(\w*))?", host)
+    if not match:
         raise UserError(
             f"{without_password(' '.join(host.split()))[:120] or 'an empty name'} is not a registry: give HOST or "
             "HOST:PORT, without https:// and without a path."
         )
-    port = found[2]
+    port = match[2]
     if port is not None and not (re.fullmatch(r"[0-9]{1,5}", port) and int(port) in range(1, 65536)):
         raise UserError(f"{host[:120]} is not a registry: the port is {port[:20] or 'empty'}, and must be 1 to 65535.")
-    return found[1].strip("[]").lower()
+    return match[1].strip("[]").lower()

@@ -74,7 +74,7 @@ class Authenticator:
         self._may_see_login = may_see_login
         self._lock = threading.RLock()
         self._known: Credentials | None = None
-        self._asked = False
+        self._login_called = False
         self._basic: str | None = None
         self._tokens: dict[Scopes, str] = {}
 
@@ -99,9 +99,9 @@ class Authenticator:
                 )
 
     def _credentials(self, *, renew: bool) -> Credentials | None:
-        if renew or not self._asked:
+        if renew or not self._login_called:
             self._known = self._login(renew=renew)
-            self._asked = True
+            self._login_called = True
         return self._known
 
     def _raise_no_login(self) -> Credentials:

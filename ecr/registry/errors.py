@@ -89,12 +89,13 @@ def sentence(host: str, repository: str, action: str, answer: RegistryAnswer) ->
         return f"{host} waited too long for {action} ({answer.message}): look at the network, then run this again."
     if answer.retryable and answer.status < 500:
         return (
-            f"{host} gets too many requests ({answer.message}): run this again later, what arrived is not sent again."
+            f"{host} gets too many requests ({answer.message}): run this again later; complete layers are not sent "
+            "again."
         )
     if answer.status >= 500:
         return (
-            f"{host} failed at {action} ({answer.message}): run this again later, what arrived is not sent again, or "
-            "look at the registry's log."
+            f"{host} failed at {action} ({answer.message}): run this again later, or look at the registry's log; "
+            "complete layers are not sent again."
         )
     return _refused(where, host, action, answer)
 
@@ -118,7 +119,8 @@ def _refused(where: str, host: str, action: str, answer: RegistryAnswer) -> str:
         )
     if any(code in LOST_UPLOAD for code in codes):
         return (
-            f"{where} lost the upload at {action} ({answer.message}): run this again, what arrived is not sent again."
+            f"{where} lost the upload at {action} ({answer.message}): run this again; complete layers are not sent "
+            "again."
         )
     if "DIGEST_INVALID" in codes or "SIZE_INVALID" in codes:
         return f"{where} got bytes at {action} that do not match their digest ({answer.message}): run this again."

@@ -30,9 +30,9 @@ def attach(registry: Registry, repository: str, image: Manifest, bill: bytes) ->
 
     Attaching the same document again changes nothing, because it has the same manifest.
     """
-    made = artifact(image.descriptor, bill)
-    put(registry, repository, image.digest, made)
-    return made
+    attachment = artifact(image.descriptor, bill)
+    put(registry, repository, image.digest, attachment)
+    return attachment
 
 
 def artifact(subject: Descriptor, bill: bytes) -> Manifest:
@@ -56,26 +56,26 @@ def attached(registry: Registry, repository: str, digest: str) -> list[Descripto
 
 def read_manifest(registry: Registry, repository: str, document: Descriptor) -> Manifest:
     """The manifest of an attached document; UserError if it is missing."""
-    made = registry.manifest(repository, document.digest)
-    if made is None:
+    manifest = registry.manifest(repository, document.digest)
+    if manifest is None:
         raise UserError(
             f"{registry.host}/{repository} lists {document.digest} as attached, but does not have it: attach it again."
         )
-    return made
+    return manifest
 
 
-def put(registry: Registry, repository: str, subject: str, made: Manifest) -> None:
+def put(registry: Registry, repository: str, subject: str, attachment: Manifest) -> None:
     """Puts an artifact's manifest, whose blobs exist, and lists it for `subject`, the image's digest."""
-    registry.put_manifest(repository, made.digest, made)
+    registry.put_manifest(repository, attachment.digest, attachment)
     if registry.referrers(repository, subject) is None:
-        _list(registry, repository, subject, _entry(made))
+        _list(registry, repository, subject, _entry(attachment))
 
 
-def _entry(made: Manifest) -> Descriptor:
+def _entry(attachment: Manifest) -> Descriptor:
     """The entry in an index of referrers, with artifact type and annotations, by which readers choose."""
-    kind = made.parsed.get("artifactType") or (made.config.media_type if made.config else "")
-    annotations = made.parsed.get("annotations")
-    return replace(made.descriptor, artifact_type=str(kind), annotations=annotations or {})
+    kind = attachment.parsed.get("artifactType") or (attachment.config.media_type if attachment.config else "")
+    annotations = attachment.parsed.get("annotations")
+    return replace(attachment.descriptor, artifact_type=str(kind), annotations=annotations or {})
 
 
 def _listed(registry: Registry, repository: str, digest: str) -> list[Descriptor]:

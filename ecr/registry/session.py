@@ -30,12 +30,12 @@ class RegistrySession(requests.Session):
         return target
 
 
-def stay_in_tls(asked: str, url: str) -> None:
-    """UserError if an https URL redirects to a URL without TLS."""
-    if asked.startswith("https:") and not url.lower().startswith("https:"):
+def stay_in_tls(source: str, target: str) -> None:
+    """UserError if `source` has TLS and redirects to a `target` without it."""
+    if source.startswith("https:") and not target.lower().startswith("https:"):
         raise UserError(
-            f"{urlsplit(asked).netloc.rpartition('@')[2]} redirects from HTTPS to "
-            f"{without_password(url)[:120]}: let the proxy in front of it set X-Forwarded-Proto."
+            f"{urlsplit(source).netloc.rpartition('@')[2]} redirects from HTTPS to "
+            f"{without_password(target)[:120]}: let the proxy in front of it set X-Forwarded-Proto."
         )
 
 

@@ -152,8 +152,8 @@ class Transport:
         seconds = PAUSES_S[failures] if dropped.after is None else dropped.after
         if seconds > LONGEST_WAIT_S:
             raise UserError(
-                f"{self.host} asks for a pause of {seconds:.0f} s ({dropped.reason}): run this again after that, what "
-                "arrived is not sent again."
+                f"{self.host} asks for a pause of {seconds:.0f} s ({dropped.reason}): run this again after that, "
+                "complete layers are not sent again."
             ) from None
         self.say(f"{self.host}: {dropped.reason}; trying again in {round(seconds, 1):g} s")
         self._sleep(seconds)
@@ -214,7 +214,7 @@ class Transport:
                 if base != bases[-1]:
                     continue
                 if failure.silent:
-                    raise UserError(_unreached(self.host, str(failure), begun=False)) from None
+                    raise UserError(_unreached(self.host, str(failure), answered_before=False)) from None
                 raise UserError(
                     f"{self.host} does not speak HTTPS ({failure}), and plain HTTP is only used on loopback, and by a "
                     "push if the engine's insecure-registries name it: give the registry a certificate, or fix its "
@@ -311,7 +311,7 @@ class Transport:
                 f"the request to {host} is not possible ({reason}): fix the registry's name, or the CA bundle that "
                 "REQUESTS_CA_BUNDLE names."
             )
-        return RetryableError(_unreached(host, reason, begun=bool(self._base)), reason)
+        return RetryableError(_unreached(host, reason, answered_before=bool(self._base)), reason)
 
     def _raise_if_retryable(self, answer: RegistryAnswer, request: RegistryRequest) -> None:
         if answer.retryable:
@@ -346,11 +346,11 @@ def timeouts_s(method: str, *, known: bool) -> tuple[float, float]:
     return _CONNECT_S, _WRITE_S if method in ("PUT", "PATCH") else _READ_S
 
 
-def _unreached(host: str, reason: str, *, begun: bool) -> str:
-    """begun: whether the registry has answered before, and so may have received something."""
+def _unreached(host: str, reason: str, *, answered_before: bool) -> str:
+    """answered_before: whether the registry has answered, and so may have received something."""
     return (
         f"{host} can't be reached ({reason}): check that the name and the port are right and that the registry runs, "
-        f"then run this again{'; what arrived is not sent again' * begun}."
+        f"then run this again{'; complete layers are not sent again' * answered_before}."
     )
 
 

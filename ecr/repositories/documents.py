@@ -73,16 +73,16 @@ def same_lifecycle(one: Document | None, other: Document | None) -> bool:
     return [_effect(rule) for rule in _in_order(one)] == [_effect(rule) for rule in _in_order(other)]
 
 
-def merged(found: Document | None, wanted: Document) -> Document:
+def merged(current: Document | None, wanted: Document) -> Document:
     """A repository policy with the wanted statements: those of the same Sid are replaced, all others are kept.
 
     So no rule of somebody else is lost, least of all a Deny.
     """
-    if found is None:
+    if current is None:
         return wanted
     ours = {statement["Sid"] for statement in _statements(wanted)}
-    kept = [statement for statement in _statements(found) if statement.get("Sid") not in ours]
-    return {**found, "Statement": [*kept, *_statements(wanted)]}
+    kept = [statement for statement in _statements(current) if statement.get("Sid") not in ours]
+    return {**current, "Statement": [*kept, *_statements(wanted)]}
 
 
 def pullers(document: Document | None) -> str:

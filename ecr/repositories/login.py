@@ -48,8 +48,8 @@ class EcrLogin:
         self._client = client
         self._now = now
         self._lock = threading.Lock()
-        self._kept: Credentials | None = None
-        self._end = datetime.min.replace(tzinfo=UTC)
+        self._credentials: Credentials | None = None
+        self._expires_at = datetime.min.replace(tzinfo=UTC)
         self._registry = ""
 
     @property
@@ -70,12 +70,12 @@ class EcrLogin:
     def __call__(self, *, renew: bool) -> Credentials:
         """The cached token, or a new one if it expires soon or was refused."""
         with self._lock:
-            if self._kept is None or renew or self._now() >= self._end - MARGIN:
-                self._kept, self._end, self._registry = self._fetch()
-                if self._now() >= self._end - MARGIN:
+            if self._credentials is None or renew or self._now() >= self._expires_at - MARGIN:
+                self._credentials, self._expires_at, self._registry = self._fetch()
+                if self._now() >= self._expires_at - MARGIN:
                     # A new token that seems expired: the clocks differ. Use it until it is refused.
-                    self._end = datetime.max.replace(tzinfo=UTC)
-            return self._kept
+                    self._expires_at = datetime.max.replace(tzinfo=UTC)
+            return self._credentials
 
     def _fetch(self) -> tuple[Credentials, datetime, str]:
         with explain_aws_errors("ecr:GetAuthorizationToken"):

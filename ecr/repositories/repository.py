@@ -19,8 +19,8 @@ from berth.ecr.repositories import documents
 from berth.ecr.repositories.aws_errors import code, explain_aws_errors
 from berth.ecr.repositories.documents import Document
 
-MADE = {labels.KIT: "repository"}
-"""The AWS tag of repositories that berth makes, by which it recognises an unfinished one."""
+BERTH_TAGS = {labels.KIT: "repository"}
+"""The AWS tags of repositories that berth makes, by which it recognises an unfinished one."""
 
 _KMS_KEY = re.compile(
     r"alias/[\w/-]+|arn:[\w-]+:kms:[\w-]+:[0-9]{12}:(?:key|alias)/[\w/-]+|[0-9a-f-]{36}|mrk-[0-9a-f]{32}"
@@ -145,9 +145,9 @@ def create(client: Any, wanted: WantedRepository) -> RepositoryState | None:
         imageTagMutability="IMMUTABLE",
         imageScanningConfiguration={"scanOnPush": True},
         encryptionConfiguration=encryption,
-        tags=[{"Key": name, "Value": value} for name, value in MADE.items()],
+        tags=[{"Key": name, "Value": value} for name, value in BERTH_TAGS.items()],
     )
-    return None if answer is None else _state(answer["repository"], MADE, None, None)
+    return None if answer is None else _state(answer["repository"], BERTH_TAGS, None, None)
 
 
 def change(client: Any, wanted: WantedRepository, state: RepositoryState, difference: SettingDifference) -> None:
@@ -291,7 +291,7 @@ def _unfinished(client: Any, state: RepositoryState, todo: list[SettingDifferenc
     policies = {"lifecycle policy": state.lifecycle, "pull policy": state.pull}
     if any(policies.get(difference.what, "other") is not None for difference in todo):
         return False
-    if any(state.tags.get(name) != value for name, value in MADE.items()):
+    if any(state.tags.get(name) != value for name, value in BERTH_TAGS.items()):
         return False
     return not _call(client, "describe_images", state.arn, repositoryName=state.name, maxResults=1)["imageDetails"]
 

@@ -29,20 +29,20 @@ class TagOwner:
 
 @dataclass(frozen=True, slots=True)
 class ChosenTag:
-    """A tag for an image. holder: another image that has it now; there: this image has it already; line: why it is not
-    the wanted tag; problem: why the image can't get it.
+    """A tag for an image. holder: another image that has it now; is_current: this image has it already; line: why it is
+    not the wanted tag; problem: why the image can't get it.
     """
 
     tag: str
     holder: Manifest | None = None
-    there: bool = False
+    is_current: bool = False
     line: str = ""
     problem: str = ""
 
     def effect(self, client: RepositoryClient) -> str:
         """What a push does to this tag of the repository."""
         place = f"{client}:{self.tag}"
-        if self.there:
+        if self.is_current:
             return f"{place} is there already, with this image"
         if self.holder is None:
             return f"{place} will be pushed"
@@ -55,7 +55,7 @@ def choose_tags(client: RepositoryClient, wanted: Sequence[str], owner: TagOwner
 
 
 def _choose(client: RepositoryClient, wanted: str, owner: TagOwner) -> ChosenTag:
-    found = _look(client, wanted, owner)
+    found = _read_tag(client, wanted, owner)
     if found.holder is None:
         return found
     its_labels = verify.image_labels(client.registry, client.name, found.holder)
@@ -69,20 +69,20 @@ def _choose(client: RepositoryClient, wanted: str, owner: TagOwner) -> ChosenTag
         line = f"{at}, another image of the same commit; this image is tagged {other}"
     else:
         line = f"{at}, the image of profile {its_labels.get(labels.PROFILE)}; this image is tagged {other}"
-    second = _look(client, other, owner)
+    second = _read_tag(client, other, owner)
     problem = "".join(tag_problems(other))
     if second.holder is not None and not problem:
         its_labels = verify.image_labels(client.registry, client.name, second.holder)
         if alternative(other, owner.digits, owner.labels, its_labels) != other or is_build_tag(other):
             problem = f"{client}:{wanted} and {client}:{other} both name other images: use another tag."
-    return ChosenTag(other, second.holder, second.there, line, problem)
+    return ChosenTag(other, second.holder, second.is_current, line, problem)
 
 
-def _look(client: RepositoryClient, tag: str, owner: TagOwner) -> ChosenTag:
+def _read_tag(client: RepositoryClient, tag: str, owner: TagOwner) -> ChosenTag:
     held = client.registry.manifest(client.name, tag)
     if held is None:
         return ChosenTag(tag)
-    return ChosenTag(tag, there=True) if owner.is_manifest(held) else ChosenTag(tag, held)
+    return ChosenTag(tag, is_current=True) if owner.is_manifest(held) else ChosenTag(tag, held)
 
 
 def alternative(tag: str, digits: str, ours: Mapping[str, str], held: Mapping[str, str]) -> str:

@@ -1,5 +1,5 @@
 """The server's environment variables.
 
 variables   the table of all variables: how each is parsed, and where it has an effect
-settings    the settings that they give
+settings    reads them into one object
 """

@@ -19,8 +19,8 @@ from berth.serve.observing import log
 PROGRAM_VARIABLE = "SAGEMAKER_PROGRAM"
 SUBMIT_VARIABLE = "SAGEMAKER_SUBMIT_DIRECTORY"
 MULTI_VARIABLE = "SAGEMAKER_MULTI_MODEL"
-_DIGITS = 12
-_SHOWN = 80
+_MOST_DIGITS = 12
+_SHOWN_CHARACTERS = 80
 
 # Prefixes of variables that SageMaker, its SDKs and users of other servers set, and that this server does not read.
 _OTHER_SERVERS = ("MMS_", "TS_", "SAGEMAKER_TS_", "SAGEMAKER_SAFE_PORT_RANGE", "SAGEMAKER_USE_NGINX")
@@ -30,7 +30,7 @@ def whole(least: int, most: int) -> Callable[[str], int]:
     """Parses a whole number from `least` to `most`."""
 
     def parse(text: str) -> int:
-        if not (text.isdecimal() and len(text) <= _DIGITS and least <= int(text) <= most):
+        if not (text.isdecimal() and len(text) <= _MOST_DIGITS and least <= int(text) <= most):
             raise ValueError(f"a whole number from {least} to {most}")
         return int(text)
 
@@ -95,7 +95,7 @@ class Variable:
             try:
                 return self.parse(text)
             except ValueError as error:
-                raise ValueError(f"{name} is `{text[:_SHOWN]}`: it must be {error}") from error
+                raise ValueError(f"{name} is `{text[:_SHOWN_CHARACTERS]}`: it must be {error}") from error
         return self.default
 
     def set_names(self, environ: Mapping[str, str]) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-WAITS = 75
+WAIT_SECONDS = 75
 """Seconds to wait for a client: longer than common proxies keep idle connections, so the server never closes first."""
 _STATE = "connection"
 """Key in a request's state; its value is the connection."""
@@ -23,7 +23,7 @@ _STATE = "connection"
 class Connections:
     """The open connections of one server; an ASGI application around `app`, to see when requests begin and end."""
 
-    def __init__(self, app: ASGIApp, most: int, seconds: float = WAITS) -> None:
+    def __init__(self, app: ASGIApp, most: int, seconds: float = WAIT_SECONDS) -> None:
         self._app = app
         self._most = most
         self._seconds = seconds

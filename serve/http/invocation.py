@@ -30,7 +30,7 @@ async def invoke(request: Request, service: Service, admission: Admission, reade
     """
     seconds = service.limits.seconds
     times = request.scope[TIMES] = StageTimes()
-    refusal = service.closed  # when the header has arrived: requests that came before a stop are answered
+    refusal = service.closed  # asked before the body is read: requests that came before a stop are answered
     held = Holding(service.bodies, admission.bodies)
     service.active += 1
     try:
@@ -40,7 +40,7 @@ async def invoke(request: Request, service: Service, admission: Admission, reade
             with admission.requests.hold(1):
                 responding = service.answering.respond(body, request.headers, reader, times)
                 del body  # frees a large body as soon as a worker has it
-                return await _unless_gone(request, responding)
+                return await _unless_disconnected(request, responding)
     except TimeoutError:
         sentence = f"no answer within {seconds:.0f} s: send less at once, or send it again later"
         raise ServeError(Kind.TOO_LATE, sentence) from None
@@ -52,12 +52,12 @@ async def invoke(request: Request, service: Service, admission: Admission, reade
 
 
 async def read_body(request: Request, limits: BodyLimits, held: Holding, refusal: ServeError | None = None) -> bytes:
-    """The request's body; ServeError if it is too large (413) or `held` gets no room for it (503), or `refusal`, for a
-    request that is already refused.
+    """The request's body; ServeError if it is too large (413) or `held` gets no room for it (503). `refusal`: raised
+    instead, if the request is refused already.
 
-    Room for the whole body is reserved once a part of it has arrived. So of many bodies at a time some are answered,
-    and a client that sends nothing takes no room. A refused body is read to its end and discarded, up to a limit, so
-    that a client that is still sending gets the response instead of a broken pipe.
+    Room for the whole body is reserved once a part of it has arrived. So if many bodies arrive at once, some of them
+    are answered, and a client that sends nothing takes no room. A refused body is read to its end and discarded, up to
+    a limit, so that a client that is still sending gets the response instead of a broken pipe.
     """
     received = io.BytesIO()  # getvalue() returns its buffer without a copy
     declared = int(request.headers.get("content-length", 0))
@@ -82,7 +82,7 @@ async def read_body(request: Request, limits: BodyLimits, held: Holding, refusal
     return received.getvalue()
 
 
-async def _unless_gone(request: Request, responding: Coroutine[Any, Any, Response]) -> Response:
+async def _unless_disconnected(request: Request, responding: Coroutine[Any, Any, Response]) -> Response:
     """The result of `responding`. If the client disconnects first, it is cancelled and ClientDisconnect is raised."""
 
     async def wait_for_disconnect() -> None:

@@ -24,7 +24,7 @@ import uvicorn
 
 from berth.serve.configuration.settings import ServerSettings
 from berth.serve.http.app import create_app
-from berth.serve.http.connection import WAITS, Connections
+from berth.serve.http.connection import WAIT_SECONDS, Connections
 from berth.serve.http.sockets import QUEUE
 from berth.serve.models.registry import ModelRegistry
 from berth.serve.models.service import Service
@@ -32,7 +32,8 @@ from berth.serve.models.service import Service
 log = logging.getLogger(__name__)
 
 # Connections that asyncio accepts in one turn of its loop. Three more turns pass before the first of them can close
-# another one, so up to four times as many: half of the descriptors that RequestLimits.connections leaves.
+# another one. So there may be four times as many above the limit, which take half of the 256 descriptors that
+# RequestLimits.connections leaves.
 ACCEPTED_AT_ONCE = 32
 FINISH_WITHIN = 28  # seconds for accepted requests after SIGTERM; SageMaker sends SIGKILL after 30
 REFUSE_WITHIN = 1  # seconds to refuse the requests that are not answered by then
@@ -88,7 +89,7 @@ def run(sock: socket.socket, served: Service | ModelRegistry, settings: ServerSe
         access_log=False,  # access_log.py logs requests, except /ping
         proxy_headers=False,
         server_header=False,
-        timeout_keep_alive=WAITS,
+        timeout_keep_alive=WAIT_SECONDS,
         timeout_graceful_shutdown=REFUSE_WITHIN,
     )
     server = Server(config, served)

@@ -1,7 +1,7 @@
 """A model's folder: where it may be loaded from, how much memory it needs, and where its worker writes.
 
-Models share a container but no files in it that are found by name: two models may need different versions of a package,
-and two folders called `model` may contain a module of the same name.
+Models share a container, so each worker gets its own folder for temporary files, for its graph and for a model's
+modules: two folders called `model` may contain different modules of the same name.
 """
 
 import os
@@ -18,14 +18,14 @@ def find_folder(url: str, roots: Sequence[Path]) -> Path:
     """The folder that `url` names; ServeError (400) if it holds no model. Links are followed, but not out of `roots`,
     whose own links must be resolved.
     """
-    outside = f"it must be a folder below {' or '.join(map(str, roots))}"
+    not_below_roots = f"it must be a folder below {' or '.join(map(str, roots))}"
     try:
         folder = Path(url).resolve()
-        fault = _fault_of(folder) if any(folder.is_relative_to(root) for root in roots) else outside
+        fault = _fault_of(folder) if any(folder.is_relative_to(root) for root in roots) else not_below_roots
     except OSError as error:
         fault = f"it can't be read ({(error.strerror or type(error).__name__).lower()})"
     except (ValueError, RuntimeError):  # a NUL in it; a loop of links
-        fault = outside
+        fault = not_below_roots
     if fault:
         raise ServeError(Kind.BAD_REQUEST, f"`url` is `{url[:80]}`: {fault}")
     return folder
@@ -38,9 +38,7 @@ def _fault_of(folder: Path) -> str:
         return "it is not a folder: unpack an archive, and send the folder that holds the model's files"
     if model_homes(folder) or any(path.suffix == ".py" for path in _files(folder)):
         return ""
-    return (
-        "it has no config.json and no code/inference.py, nor has a folder in it: unpack the archive of one model there"
-    )
+    return "neither it nor a folder in it has a config.json or code/inference.py: unpack the archive of one model there"
 
 
 def make_scratch(parent: Path) -> Path:
@@ -52,19 +50,19 @@ def make_scratch(parent: Path) -> Path:
 
 
 def worker_environment(folder: Path) -> dict[str, str]:
-    """Variables that make a worker write into its folder: packages, temporary files, the graph that it makes, and the
-    modules of a model with `trust_remote_code`, which transformers stores under the name of the model's folder.
+    """Variables that make a worker write into its folder: temporary files, the graph that it makes, and the modules of
+    a model with `trust_remote_code`, which transformers stores under the name of the model's folder.
     """
     own = {"TMPDIR": folder / "tmp", FOLDER_VARIABLE: folder / "graph", "HF_MODULES_CACHE": folder / "modules"}
     return {name: str(path) for name, path in own.items()}
 
 
-_WORKER = 160_000_000
-_COPIES = 3.5
-"""Memory of a worker: _WORKER bytes + _COPIES × the size of the weights. The engine keeps each weight unpacked, and
-packed twice: for a full queue and for a single request. Measured with models of 91 and 438 MB
+_WORKER_BYTES = 160_000_000
+_WEIGHT_COPIES = 3.5
+"""Memory of a worker: _WORKER_BYTES + _WEIGHT_COPIES × the size of the weights. The engine keeps each weight unpacked,
+and packed twice: for a full queue and for a single request. Measured with models of 91 and 438 MB
 (bench/results/2026-11-23-serve*.md)."""
-_OWN_CODE = 300_000_000
+_HANDLER_BYTES = 300_000_000
 """The least memory of a handler that imports torch."""
 
 
@@ -72,9 +70,9 @@ def needed_memory(folder: Path) -> int:
     """Estimated bytes of memory of a worker for this model; OSError if a file vanishes or can't be read."""
     files = list(_files(folder))
     if any(path.parent.name == "code" and path.suffix == ".py" for path in files):
-        return _OWN_CODE + sum(path.stat().st_size for path in files)
+        return _HANDLER_BYTES + sum(path.stat().st_size for path in files)
     weights = [path for path in files if path.suffix in (".safetensors", ".bin") and path.parent.name != "openvino"]
-    return _WORKER + int(_COPIES * sum(path.stat().st_size for path in weights))
+    return _WORKER_BYTES + int(_WEIGHT_COPIES * sum(path.stat().st_size for path in weights))
 
 
 def _files(folder: Path) -> Iterator[Path]:

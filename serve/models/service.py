@@ -64,7 +64,7 @@ class Service:
             else:
                 on_ready()
 
-        self.pool.tell(begin, fail)
+        self.pool.set_callbacks(begin, fail)
 
     def stop(self) -> None:
         """Refuse new requests from now on."""

@@ -60,7 +60,7 @@ def interpreter_for(code: UserCode, scratch: Path, say: Callable[[str], None]) -
 
 
 def package_note(environment: Path) -> PackageNote | None:
-    """The packages of the image that an environment's requirements replaced; None if none, or for the image's own."""
+    """The packages of the image that an environment's requirements replaced; None if it replaced none."""
     try:
         text, modules = json.loads((environment / NOTE).read_text("utf-8"))
     except OSError:

@@ -73,7 +73,8 @@ def _signature(function: Callable[..., Any]) -> Signature | None:
     return signature
 
 
-_THREE = ("input_fn", "predict_fn", "output_fn")
+# transform_fn replaces all three.
+_STEP_FUNCTIONS = ("input_fn", "predict_fn", "output_fn")
 # Functions get bodies of these types as text and all others as bytes, as with SageMaker's toolkit.
 _TEXT_TYPES = (JSON, CSV)
 
@@ -110,10 +111,10 @@ class HandlerFunctions:
         self._runner = asyncio.Runner()
         own = {name: value for name in ARGUMENTS if (value := getattr(module, name, None)) is not None}
         problems = [] if own.keys() & set(FUNCTIONS) else [f"it has none of {', '.join(FUNCTIONS)}"]
-        if "transform_fn" in own and (others := [name for name in _THREE if name in own]):
+        if "transform_fn" in own and (others := [name for name in _STEP_FUNCTIONS if name in own]):
             problems.append(
-                f"it has transform_fn and {' and '.join(others)}: transform_fn replaces all of {', '.join(_THREE)}, so "
-                "delete it or them"
+                f"it has transform_fn and {' and '.join(others)}: transform_fn replaces all of "
+                f"{', '.join(_STEP_FUNCTIONS)}, so delete it or them"
             )
         self._own = own
         self._calls: dict[str, tuple[Callable[..., Any], str]] = {}

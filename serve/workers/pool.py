@@ -1,7 +1,8 @@
 """Starts the workers, gives them batches, restarts them when they die, and fails if they can't be started.
 
-A request that was with a worker that died is sent to another worker once, unless it may not be repeated; its client
-notices only the delay. If a second worker dies over it, it is refused, so that it can't take the endpoint down.
+If a worker dies, the requests that it computed are sent to another worker once, unless they may not be repeated;
+their clients notice only the delay. If a second worker dies over a request, it is refused, so that it can't take the
+endpoint down.
 """
 
 import logging
@@ -65,7 +66,7 @@ class WorkerPool:
         self._on_failure: Callable[[str], None] = lambda _: None
         self.failure: str | None = None
         self.lacked_memory = False
-        """Whether SIGKILL ended the last worker that died before it was ready: probably the kernel's, for memory."""
+        """Whether SIGKILL ended the last worker that died before it was ready: probably because memory ran out."""
         self.first: Ready | HandlerReady | None = None
         """The message of the first worker that was ready; those of all others must match it."""
 
@@ -76,7 +77,9 @@ class WorkerPool:
                 self._start(settings)
         threading.Thread(target=self._check_workers, name="workers", daemon=True).start()
 
-    def tell(self, on_ready: Callable[[Ready | HandlerReady], None], on_failure: Callable[[str], None]) -> None:
+    def set_callbacks(
+        self, on_ready: Callable[[Ready | HandlerReady], None], on_failure: Callable[[str], None]
+    ) -> None:
         """Call `on_ready` once with the message of the first worker that is ready, and `on_failure` once if no worker
         can be started; immediately if that has already happened. Both may be slow.
         """
@@ -166,7 +169,7 @@ class WorkerPool:
                 self._dispatcher.drop(job)
 
     def _start(self, settings: WorkerSettings, pause: float = 0.0) -> None:
-        worker = Worker(settings, self._command, self._hear, self._replace)
+        worker = Worker(settings, self._command, self._handle, self._replace)
         self._workers.append(worker)
         self._dispatcher.workers.append(worker.slots)
         self._afterwards.append(partial(worker.start, pause))
@@ -187,7 +190,7 @@ class WorkerPool:
                 for job, refusal in self._dispatcher.refuse_late(now):
                     self._reject(job, refusal)
 
-    def _hear(self, worker: Worker, message: FromWorker) -> None:
+    def _handle(self, worker: Worker, message: FromWorker) -> None:
         now = time.monotonic()
         with self._decide():
             match message:

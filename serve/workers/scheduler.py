@@ -99,8 +99,8 @@ class Scheduler:
 
     def drop(self, *jobs: QueuedJob) -> None:
         """Remove the waiting windows of these jobs."""
-        gone = set(jobs)
-        self._waiting = [window for window in self._waiting if window.job not in gone]
+        dropped = set(jobs)
+        self._waiting = [window for window in self._waiting if window.job not in dropped]
         self.tokens = sum(window.length for window in self._waiting)
 
     def waiting(self) -> dict[QueuedJob, int]:
@@ -146,9 +146,9 @@ def _of_similar_length(first: WaitingWindow, others: Sequence[WaitingWindow], si
 def finish(batch: Sequence[WaitingWindow], results: Sequence[Any]) -> list[QueuedJob]:
     """Store the results of a batch; returns the jobs that are now complete."""
     complete = []
-    for window, one in zip(batch, results, strict=True):
+    for window, result in zip(batch, results, strict=True):
         job = window.job
-        job.results[window.index] = one
+        job.results[window.index] = result
         if len(job.results) == len(job.rows):
             complete.append(job)
     return complete

@@ -64,7 +64,7 @@ class Worker:
         self.slots = Slots(self._outgoing.put)
         self._wire: MessageWire | None = None
         self._pause = 0.0
-        self._to_end = threading.Event()
+        self._killed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="worker", daemon=True)
 
     def start(self, pause: float = 0.0) -> None:
@@ -75,7 +75,7 @@ class Worker:
     def kill(self) -> None:
         """Kill the process and all processes that it has started; returns at once."""
         self.slots.count = 0
-        self._to_end.set()
+        self._killed.set()
         if self.process is not None:
             _kill(self.process)
 
@@ -90,7 +90,7 @@ class Worker:
             self._wire.cut()
 
     def _run(self) -> None:
-        if not self._to_end.wait(self._pause):
+        if not self._killed.wait(self._pause):
             self._live()
         try:
             self._on_end(self)
@@ -133,7 +133,7 @@ class Worker:
             process_group=0,  # so that everything it starts can be killed with it
         )
         set_oom_score(process.pid, WORKER_SCORE)  # the kernel kills a worker rather than the server
-        if self._to_end.is_set():  # kill() was called before the process existed
+        if self._killed.is_set():  # kill() was called before the process existed
             _kill(process)
         return process
 

@@ -49,10 +49,10 @@ class Progress:
 
     def feed(self, line: str) -> BuildStep | None:
         """Takes one line of output; returns the step whose state it changed: begun, done, cached or failed."""
-        found = LINE.match(line.rstrip())
-        if not found:
+        match = LINE.match(line.rstrip())
+        if not match:
             return None
-        number, text = int(found[1]), found[2]
+        number, text = int(match[1]), match[2]
         step = self.steps.get(number)
         if step is None:
             title = TITLE.match(text)
@@ -85,8 +85,8 @@ class Progress:
     def summary(self) -> str:
         """The number of steps, and how many were cached: `23 steps, 21 of them cached`."""
         cached, steps = sum(step.cached for step in self.layers), len(self.layers)
-        had = "all" if cached == steps else f"{cached} of them" if cached else "none"
-        return f"{steps} steps, {had} cached"
+        share = "all" if cached == steps else f"{cached} of them" if cached else "none"
+        return f"{steps} steps, {share} cached"
 
     @property
     def failure(self) -> BuildStep | None:

@@ -24,7 +24,7 @@ KEPT_LOGS = 20
 _LOG = "the build's log"
 _FULL = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
 # The client's errors if its connection broke or the engine is gone.
-_GONE = re.compile(
+_ENGINE_LOST = re.compile(
     r"^(?:ERROR: )?(?:failed to receive status: rpc error: code = Unavailable|error during connect|unexpected EOF$"
     r"|Cannot connect to the Docker daemon)|rpc error: code = Unavailable desc = (?:transport|error reading)",
     re.MULTILINE,
@@ -91,7 +91,7 @@ def failure_sentence(progress: Progress, text: str, log: Path) -> str:
     with its last lines.
     """
     step = progress.failure
-    own = [
+    script_errors = [
         line.partition("berth: error: ")[2].strip()
         for line in text.splitlines()
         if "berth: error: " in line and "echo" not in line
@@ -102,14 +102,14 @@ def failure_sentence(progress: Progress, text: str, log: Path) -> str:
             "the disk of the Docker engine is full: free some with `python build.py clean` or "
             f"`docker builder prune`, then build again. The whole log: {log}"
         )
-    if _GONE.search(text):
+    if _ENGINE_LOST.search(text):
         return (
             "the Docker engine stopped during the build: start it with `sh docker/engine.sh`, then build "
             f"again; finished steps are cached. The whole log: {log}"
         )
-    if own:
+    if script_errors:
         output = f"\n  The last lines of `{step.name}`:\n    {lines}" if step and lines else ""
-        return f"{own[0]}{output}\n  The whole log: {log}"
+        return f"{script_errors[0]}{output}\n  The whole log: {log}"
     if step is None:
         last = next((line for line in reversed(text.splitlines()) if line.strip()), "it printed nothing")
         return f"the build failed before its first step: {last.strip()} The whole log: {log}"

@@ -73,13 +73,13 @@ class BuildPlan:
 
 
 def tags(image: str, profile: str, revision: Revision) -> tuple[str, str]:
-    """`berth-train:0.1.0-cpu-1a2b3c4d5e6f`, which stays, and `berth-train:cpu`, which moves."""
+    """`berth-train:build-0.1.0-cpu-1a2b3c4d5e6f`, which stays, and `berth-train:cpu`, which moves."""
     return image_name(image, build_tag(pins.version(), profile, str(revision))), image_name(image, profile)
 
 
 def image_labels(profile: pins.Profile, image: str, revision: Revision, base: Base) -> dict[str, str]:
     """The labels that the command line sets. The Dockerfile sets those for kind, profile and omitted parts."""
-    found = {
+    all_labels = {
         **{f"berth.{name}": text for name, text in versions(profile, image).items()},
         labels.SOFTWARE: profile.software.name,
         f"{labels.SOURCE}.version": pins.version(),
@@ -88,8 +88,8 @@ def image_labels(profile: pins.Profile, image: str, revision: Revision, base: Ba
         f"{labels.SOURCE}.base.digest": base.digest,
     }
     if revision.created:
-        found[f"{labels.SOURCE}.created"] = revision.created
-    return found
+        all_labels[f"{labels.SOURCE}.created"] = revision.created
+    return all_labels
 
 
 def step_count(image: str, root: Path) -> int:

@@ -86,9 +86,9 @@ def prepare(
         # The base first, so that a missing engine fails before the downloads.
         base = find_base(engine.connect(), all_pins, options.base_image, say)
         files += [source.fetch(want, build_files.CACHE, say, show) for want in missing]
-    read = [*wheels, *link_files(files, files_folder, same_content)]
-    if options.dry_run and read:
-        say(f"the commands below read these files, which `build.py` keeps: {', '.join(map(str, read))}")
+    read_files = [*wheels, *link_files(files, files_folder, same_content)]
+    if options.dry_run and read_files:
+        say(f"the commands below read these files, which `build.py` keeps: {', '.join(map(str, read_files))}")
     if options.dry_run and provided_secrets:
         say(
             f"the commands below read network settings in {secrets}, which may contain passwords: remove the folder "

@@ -83,13 +83,13 @@ def _git(root: Path, *words: str) -> str:
     any other failure, such as a folder that belongs to another user.
     """
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             ["git", "-C", str(root), *words], capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"}
         )
     except FileNotFoundError:
         return ""
-    if done.returncode == 0:
-        return done.stdout.rstrip("\n")
-    if not done.stderr.strip() or "not a git repository" in done.stderr:
+    if result.returncode == 0:
+        return result.stdout.rstrip("\n")
+    if not result.stderr.strip() or "not a git repository" in result.stderr:
         return ""
-    raise UserError(f"git can't read the commit of {root}: {' '.join(done.stderr.split()).removeprefix('fatal: ')}")
+    raise UserError(f"git can't read the commit of {root}: {' '.join(result.stderr.split()).removeprefix('fatal: ')}")

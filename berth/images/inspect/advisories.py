@@ -94,9 +94,11 @@ def parse_audit(answer: Mapping[str, Any]) -> tuple[list[Vulnerable], list[str]]
     for each in answer["dependencies"]:
         if "skip_reason" in each:
             unknown.append(str(each["name"]))
-        for known in each.get("vulns", []):
-            ids = (str(known["id"]), *sorted(map(str, known.get("aliases", []))))
-            found.append(Vulnerable(each["name"], each["version"], ids, tuple(map(str, known.get("fix_versions", [])))))
+        for vulnerability in each.get("vulns", []):
+            ids = (str(vulnerability["id"]), *sorted(map(str, vulnerability.get("aliases", []))))
+            found.append(
+                Vulnerable(each["name"], each["version"], ids, tuple(map(str, vulnerability.get("fix_versions", []))))
+            )
     return found, unknown
 
 
@@ -111,17 +113,17 @@ def _run_audit(versions: Mapping[str, str], network: Network, osv_url: str | Non
         command = [sys.executable, "-m", "pip_audit", "--disable-pip", "--no-deps", "--requirement", str(requirements)]
         command += ["--format", "json", "--progress-spinner", "off", "--cache-dir", f"{folder}/cache", *service]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=_TIMEOUT_S)
+            result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             raise UserError(_no_advisories(f"no end within {_TIMEOUT_S} s")) from None
     try:
-        answer = json.loads(done.stdout)
+        answer = json.loads(result.stdout)
     except ValueError:
         answer = None
     if not isinstance(answer, dict) or "dependencies" not in answer:
-        if "No module named pip_audit" in done.stderr:
+        if "No module named pip_audit" in result.stderr:
             raise UserError("pip-audit, which looks up vulnerabilities, is missing: `make setup` installs it.")
-        raise UserError(_no_advisories(short_reason(done.stderr) or f"exit code {done.returncode}"))
+        raise UserError(_no_advisories(short_reason(result.stderr) or f"exit code {result.returncode}"))
     return answer
 
 

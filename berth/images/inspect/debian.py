@@ -21,7 +21,7 @@ from berth.images.selection import find_built_image
 
 _LINE = re.compile(r"Inst (?P<name>\S+) \[(?P<installed>[^]]+)\] \((?P<candidate>\S+) (?P<archives>.*?)(?: \[\w+\])?\)")
 _SECURITY = "Debian-Security"
-_ASK = """set -eu
+_SCRIPT = """set -eu
 . /run/berth/common.sh
 apt_get -o APT::Sandbox::User=root -o APT::Update::Error-Mode=any update -qq
 APT_CONFIG=${APT_CONFIG:-/dev/null} apt-cache policy | sed -n 's/^ *release /Release /p'
@@ -49,9 +49,9 @@ def updates(printed: str) -> list[Update]:
             "none of the image's package archives is Debian's security archive, so missing security updates are "
             "unknown: add a source of bookworm-security to the base image, or to this machine's mirror."
         )
-    found = [match for line in printed.splitlines() if (match := _LINE.match(line))]
-    made = [Update(m["name"], m["installed"], m["candidate"], f"{_SECURITY}:" in m["archives"]) for m in found]
-    return sorted(made, key=lambda update: (not update.security, update.name))
+    matches = [match for line in printed.splitlines() if (match := _LINE.match(line))]
+    upgrades = [Update(m["name"], m["installed"], m["candidate"], f"{_SECURITY}:" in m["archives"]) for m in matches]
+    return sorted(upgrades, key=lambda update: (not update.security, update.name))
 
 
 def ask_archive(client: DockerClient, image: str, network: Network, cache: Path | None = None) -> list[Update]:
@@ -76,7 +76,9 @@ def _ask(client: DockerClient, image: str, network: Network, secrets: Path) -> s
     ]
     environment = {name: os.environ[name] for name in network.proxies if name in os.environ}
     try:
-        printed = run_once(client, image, ["sh", "-c", _ASK], Access(mounts, network="host", environment=environment))
+        printed = run_once(
+            client, image, ["sh", "-c", _SCRIPT], Access(mounts, network="host", environment=environment)
+        )
     except CommandFailed as failed:
         last = (without_password(failed.complaint).splitlines() or [f"exit code {failed.code}"])[-1]
         raise UserError(

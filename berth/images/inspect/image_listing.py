@@ -80,13 +80,13 @@ def listing_of(saved: SavedImage) -> ImageListing:
 
 def resolved(links: Mapping[str, str], path: str) -> str:
     """The path with links in its folders resolved: /lib/x is usr/lib/x if lib is a link. The last part is kept."""
-    parts, done, turns = path.strip("/").split("/"), "", 0
+    parts, folder, turns = path.strip("/").split("/"), "", 0
     while len(parts) > 1:
         first = parts.pop(0)
-        here = posixpath.join(done, first)
-        if here in links and turns < 40:  # Linux's limit
-            target = posixpath.normpath(posixpath.join("/", done, links[here])).strip("/")
-            parts, done, turns = [*target.split("/"), *parts], "", turns + 1
+        current = posixpath.join(folder, first)
+        if current in links and turns < 40:  # Linux's limit
+            target = posixpath.normpath(posixpath.join("/", folder, links[current])).strip("/")
+            parts, folder, turns = [*target.split("/"), *parts], "", turns + 1
         else:
-            done = here
-    return posixpath.join(done, parts[0])
+            folder = current
+    return posixpath.join(folder, parts[0])

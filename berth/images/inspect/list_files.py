@@ -52,13 +52,13 @@ def write(root: str, target: IO[bytes], without: Collection[str]) -> None:
     records: list[str] = []
     record = re.compile(RECORDS)
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        for path, found in walked(root, without):
+        for path, status in walked(root, without):
             full = os.path.join(root, path)
-            if stat.S_ISLNK(found.st_mode):
+            if stat.S_ISLNK(status.st_mode):
                 links[path] = os.readlink(full)
-            elif stat.S_ISREG(found.st_mode):
+            elif stat.S_ISREG(status.st_mode):
                 with open(full, "rb") as file:
-                    if record.fullmatch(path) and found.st_size <= LARGEST_RECORD:
+                    if record.fullmatch(path) and status.st_size <= LARGEST_RECORD:
                         content = file.read()
                         hashes[path] = hashlib.sha256(content).hexdigest()
                         archive.writestr(str(len(records)), content)

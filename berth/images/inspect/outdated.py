@@ -95,18 +95,18 @@ def find_outdated(
     packages = packages_of(all_pins, profiles, lock_texts(locks))
     # In the background, because it waits. Debian's archive is asked here, so Ctrl-C stops its container.
     auditing = BackgroundTask(lambda: ask_advisories(packages, network, osv_url))
-    asked = []
+    answers = []
     for profile in profiles:
         for image in all_pins.profile(profile).images:
             name = image_name(image, profile)
             step(f"asking Debian's archive for updates of {name}")
-            asked.append(_ask_archive(name, network))
+            answers.append(_ask_archive(name, network))
     step(f"asking for known vulnerabilities of {len(packages)} packages")
     audit = auditing.result()
     return Outdated(
         audit.vulnerable,
-        tuple(each for each in asked if isinstance(each, ImageUpdates)),
-        (*filter(None, [audit.unanswered]), *(each for each in asked if isinstance(each, str))),
+        tuple(each for each in answers if isinstance(each, ImageUpdates)),
+        (*filter(None, [audit.unanswered]), *(each for each in answers if isinstance(each, str))),
         audit.packages,
         audit.unknown,
     )

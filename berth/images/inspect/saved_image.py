@@ -173,31 +173,31 @@ def apply_layers(layers: Iterable[Mapping[str, LayerEntry]]) -> tuple[dict[str, 
     """
     below: dict[str, LayerEntry] = {}
     for number, layer in enumerate(layers):
-        gone: set[str] = set()
+        deleted: set[str] = set()
         emptied: set[str] = set()
-        here: dict[str, LayerEntry] = {}
-        for path, read in layer.items():
+        entries: dict[str, LayerEntry] = {}
+        for path, entry in layer.items():
             folder, name = posixpath.split(path)
             if name == ".wh..wh..opq":
                 emptied.add(folder)
             elif name.startswith(".wh."):
-                gone.add(posixpath.join(folder, name.removeprefix(".wh.")))
+                deleted.add(posixpath.join(folder, name.removeprefix(".wh.")))
             else:
-                here[path] = LayerEntry(replace(read.file, layer=number), read.record)
-                if read.file.kind != "folder":
-                    gone.add(path)
-        below = {path: read for path, read in below.items() if not _deleted(path, gone, emptied)} | here
+                entries[path] = LayerEntry(replace(entry.file, layer=number), entry.record)
+                if entry.file.kind != "folder":
+                    deleted.add(path)
+        below = {path: entry for path, entry in below.items() if not _deleted(path, deleted, emptied)} | entries
     paths = sorted(below)
     records = {path: record for path in paths if (record := below[path].record) is not None}
     return {path: below[path].file for path in paths}, records
 
 
-def _deleted(path: str, gone: set[str], emptied: set[str]) -> bool:
-    if path in gone:
+def _deleted(path: str, deleted: set[str], emptied: set[str]) -> bool:
+    if path in deleted:
         return True
     while path:
         path = posixpath.dirname(path)
-        if path in gone or path in emptied:
+        if path in deleted or path in emptied:
             return True
     return False
 

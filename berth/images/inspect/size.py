@@ -163,9 +163,9 @@ def _layers(name: str, image: Image, known: Kept, step: Callable[[str], None]) -
 def _packages(client: DockerClient, image_id: str) -> list[PackageSize]:
     """The sizes of the packages of the image's Python, largest first; empty if the image has no Python."""
     try:
-        out = run_once(client, image_id, ["python", "-c", Path(package_sizes.__file__).read_text()])
+        printed = run_once(client, image_id, ["python", "-c", Path(package_sizes.__file__).read_text()])
     except APIError as error:
         if "executable file not found" in str(error.explanation):
             return []
         raise
-    return sorted((PackageSize(*each) for each in json.loads(out)), key=lambda each: (-each.compressed, each.name))
+    return sorted((PackageSize(*each) for each in json.loads(printed)), key=lambda each: (-each.compressed, each.name))

@@ -39,20 +39,22 @@ def lock_problem(pins: Pins, profile: Profile, image: str, locks: Path) -> str:
 
 def _hardware_problem(pins: Pins, profile: Profile, locks: Path) -> str:
     """How a profile's locks up to torch differ from its hardware profile's, as a sentence; empty if identical."""
-    own = pins.profile(profile.hardware)
-    request = next(each for each in lock_requests(pins, own) if each.path == f"{own.name}/pytorch.txt")
-    digest = request.digest(own, locks)
+    hardware_profile = pins.profile(profile.hardware)
+    request = next(
+        each for each in lock_requests(pins, hardware_profile) if each.path == f"{hardware_profile.name}/pytorch.txt"
+    )
+    digest = request.digest(hardware_profile, locks)
     for layer in TORCH_LAYERS:
-        hardware_lock, path = locks / own.name / f"{layer}.txt", locks / profile.name / f"{layer}.txt"
+        hardware_lock, path = locks / hardware_profile.name / f"{layer}.txt", locks / profile.name / f"{layer}.txt"
         if not hardware_lock.exists() or request_of(hardware_lock.read_text()) != digest:
             return (
-                f"docker/locks/{own.name}/{layer}.txt, which profile {profile.name} shares, does not match "
-                f"docker/pins.toml: run `python build.py pins --profile {own.name}`, then the same for "
-                f"{profile.name}."
+                f"docker/locks/{hardware_profile.name}/{layer}.txt, which profile {profile.name} shares, does not "
+                f"match docker/pins.toml: run `python build.py pins --profile {hardware_profile.name}`, then the same "
+                f"for {profile.name}."
             )
         if not path.exists() or path.read_bytes() != hardware_lock.read_bytes():
             return (
-                f"docker/locks/{profile.name}/{layer}.txt differs from that of {own.name}, but must be identical: run "
-                f"`python build.py pins --profile {profile.name}`, which locks it again."
+                f"docker/locks/{profile.name}/{layer}.txt differs from that of {hardware_profile.name}, but must be "
+                f"identical: run `python build.py pins --profile {profile.name}`, which locks it again."
             )
     return ""

@@ -304,8 +304,8 @@ def resolve(request: LockRequest, profile: Profile, folders: Sequence[Path], loc
         # uv prefers versions that are already in its output file.
         "lock.txt": _joined(known | below) if request.above else "",
     }
-    made = compile_requirements(requirements, profile, folders, words, files)
-    return "".join(text for name, version, text in entries(made) if name not in below or below[name][1] != version)
+    resolved = compile_requirements(requirements, profile, folders, words, files)
+    return "".join(text for name, version, text in entries(resolved) if name not in below or below[name][1] != version)
 
 
 def _violated_constraints(request: LockRequest, below: Mapping[str, tuple[str, str, str]]) -> list[str]:

@@ -96,10 +96,10 @@ def compile_requirements(
     with TemporaryDirectory() as folder:
         for name, text in {**files, "pyproject.toml": project}.items():
             (Path(folder) / name).write_text(text)
-        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=uv_environment(os.environ))
-        if done.returncode != 0:
-            kind = NoSolution if "No solution found" in done.stderr else UserError
-            raise kind(failure_text(done.stderr))
+        result = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=uv_environment(os.environ))
+        if result.returncode != 0:
+            kind = NoSolution if "No solution found" in result.stderr else UserError
+            raise kind(failure_text(result.stderr))
         return (Path(folder) / output).read_text()
 
 

@@ -11,7 +11,7 @@ from berth.common.errors import UserError
 from berth.common.http import without_password
 
 # pip's files in order, then its variables; later ones win. Older versions of pip merge them themselves.
-_ASK = """
+_SCRIPT = """
 import json, sys
 try:
     from pip._internal.configuration import Configuration
@@ -38,7 +38,7 @@ def read_pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
 def _read(variables: frozenset[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     environ = dict(variables)
     pythons = (sys.executable, shutil.which("python3", path=environ.get("PATH", "")))
-    files = next((asked for python in pythons if python and (asked := _ask_pip(python, environ))), None)
+    files = next((answer for python in pythons if python and (answer := _ask_pip(python, environ))), None)
     if files is None:
         names = {name: name[4:].lower().replace("_", "-") for name in environ if name.startswith("PIP_")}
         files = [{f":env:.{names[name]}": environ[name] for name in names}]
@@ -51,10 +51,10 @@ def _read(variables: frozenset[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
 
 def _ask_pip(python: str, environ: Mapping[str, str]) -> list[dict[str, str]] | None:
     """The settings of each of pip's files in order, then of its variables; None without pip."""
-    command = [python, "-I", "-c", _ASK]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environ)
-    if done.returncode != 0:
-        reason = without_password(" ".join(done.stderr.split()))
+    command = [python, "-I", "-c", _SCRIPT]
+    result = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environ)
+    if result.returncode != 0:
+        reason = without_password(" ".join(result.stderr.split()))
         raise UserError(f"pip can't read its settings ({reason}): fix that file; `pip config debug` lists all of them.")
-    answer: list[dict[str, str]] | None = json.loads(done.stdout)
+    answer: list[dict[str, str]] | None = json.loads(result.stdout)
     return answer

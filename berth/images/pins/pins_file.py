@@ -21,10 +21,10 @@ def load(path: Path = PATH) -> Pins:
     from berth.images.pins import pins_form
 
     try:
-        read = tomllib.loads(path.read_text())
+        parsed = tomllib.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise UserError(f"{path} can't be read ({error}): fix it, or restore it from the repository.") from None
-    document = pins_form.checked(read, path)
+    document = pins_form.checked(parsed, path)
     shared = document.packages.model_dump(by_alias=True)
     files = {key: _file(key, table) for key, table in document.files.items()}
     software = {name: _software(name, table) for name, table in document.software.items()}

@@ -66,8 +66,8 @@ def software_faults(table: str, software: SoftwareTable, known: Collection[str])
     for name, version in software.versions.items():
         if version != NONE and parsed_version(version) is None:
             yield f"{name} of {table} is {version!r}, which is not a version: write it as 4.46.3"
-    found = parsed_version(software.transformers)
-    if "serve" in software.images and found and found.major < FIRST_TRANSFORMERS:
+    transformers = parsed_version(software.transformers)
+    if "serve" in software.images and transformers and transformers.major < FIRST_TRANSFORMERS:
         yield (
             f"{table} has transformers {software.transformers}, but serve needs {FIRST_TRANSFORMERS} or newer: write "
             'images = ["train"]; images of other profiles serve its models'
@@ -92,14 +92,14 @@ def software_faults(table: str, software: SoftwareTable, known: Collection[str])
 def requirement_fault(text: str) -> str:
     """What is wrong with a requirement, to follow its text in a sentence; empty if an index can have it."""
     try:
-        found = Requirement(text)
+        requirement = Requirement(text)
     except InvalidRequirement:
         return 'is not a requirement: write it as for pip, such as "peft==0.15.2"'
-    if not found.url:
+    if not requirement.url:
         return ""
     return (
         f"is a URL, and locks take files from package indexes only: write "
-        f'"{found.name}==VERSION" of an index, such as your own pip extra-index-url, or install it in your own '
+        f'"{requirement.name}==VERSION" of an index, such as your own pip extra-index-url, or install it in your own '
         "Dockerfile that begins with `FROM` and the image"
     )
 

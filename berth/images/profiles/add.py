@@ -91,7 +91,7 @@ def _with_profile(whole: CompleteProfile, path: Path, folder: Path) -> tuple[Pin
     return all_pins, all_pins.profile(whole.request.name)
 
 
-def _install(whole: CompleteProfile, made: Path, places: Places) -> None:
+def _install(whole: CompleteProfile, new_locks: Path, places: Places) -> None:
     """Moves the locks into place, then writes pins.toml. Locks without a profile do no harm: the next `add` of that
     name replaces them.
 
@@ -101,7 +101,7 @@ def _install(whole: CompleteProfile, made: Path, places: Places) -> None:
     target = places.locks / whole.request.name
     shutil.rmtree(target, ignore_errors=True)
     try:
-        os.rename(made, target)
+        os.rename(new_locks, target)
         _write_pins(text, places)
     except BaseException:
         if whole.request.name not in pins.profile_names(places.pins):

@@ -128,9 +128,9 @@ def add(
     profile, software = added.profile, added.profile.software
     carried = [f"{each} {profile.packages[each]}" for each in ("transformers", "accelerate", "datasets", "torch")]
     say(f"added {name} in {time.monotonic() - began:.0f} s: {', '.join([*carried, *software.requirements])}")
-    if committed := commit_commands(name):
+    if commit := commit_commands(name):
         say("commit it before you build: a push refuses --tag for images of uncommitted changes")
-        result.print(escape(committed), soft_wrap=True)
+        result.print(escape(commit), soft_wrap=True)
     which = "all" if profile.images == pins.IMAGES else " ".join(profile.images)
     result.print(escape(f"python build.py build {which} --profile {name}"))
 
@@ -147,6 +147,6 @@ def commit_commands(name: str) -> str:
 @profile_app.command("remove")
 def remove(name: NameArgument) -> None:
     """Remove a profile with its locks, and its software set if no other profile uses it."""
-    for gone in remove_profile(name):
-        result.print(escape(f"removed {gone}"))
+    for removed in remove_profile(name):
+        result.print(escape(f"removed {removed}"))
     say("Images that were built for it are kept; `docker rmi` removes them.")

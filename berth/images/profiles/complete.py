@@ -180,7 +180,7 @@ def _together(
             if pinned(text) and not (name == "torch" and resolver.profile.cuda):  # a newer torch may need another CUDA
                 with suppress(UserError):
                     other = resolver.resolve(
-                        [*{**requirements, name: _opened(text)}.values()], request.constraints, day
+                        [*{**requirements, name: _without_version(text)}.values()], request.constraints, day
                     )
                     others.append(f"{name} {other[name].version}")
         for text in request.constraints:
@@ -199,7 +199,7 @@ def _together(
         raise UserError(f"{request.name}'s versions are incompatible: {error} To fix it, {remedy}.") from None
 
 
-def _opened(text: str) -> str:
+def _without_version(text: str) -> str:
     """The requirement without its version."""
     requirement = Requirement(text)
     requirement.specifier = SpecifierSet()

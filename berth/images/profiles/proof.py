@@ -115,7 +115,7 @@ class Prover:
         self, profile: Profile, replaced: Mapping[str, str], image: str, needed: list[NeededVariable]
     ) -> None:
         """Runs the script until it succeeds; adds the variables that it needs to `needed`."""
-        wanted = None
+        missing_variable = None
         texts = [path.read_text() for lock in wheel_locks(profile, image) if (path := self.locks / lock).exists()]
         locked = proof_lock(texts, replaced)
         with scratch_folder(PROOFS, stopping="stopping; removing the environment …") as folder:
@@ -123,15 +123,15 @@ class Prover:
             python = self._environment(folder, profile, "".join(locked.values()))
             part = "all" if image == "train" else "imports"
             while True:
-                self.step(f"{profile.name}, {image}: {step_text(image, wanted)}")
+                self.step(f"{profile.name}, {image}: {step_text(image, missing_variable)}")
                 home = folder / f"run-{len(needed)}"
                 home.mkdir()
                 command = [str(python), "-P", str(SCRIPT), str(home), part, *to_import(profile, locked)]
                 variables = {each.variable: each.value for each in needed} | dict(profile.software.environment)
-                wanted = run_script(command, profile.name, home, variables)
-                if wanted is None:
+                missing_variable = run_script(command, profile.name, home, variables)
+                if missing_variable is None:
                     return
-                needed.append(wanted)
+                needed.append(missing_variable)
 
     def _environment(self, home: Path, profile: Profile, lock: str) -> Path:
         """Makes an environment of these packages; returns its Python."""
@@ -145,20 +145,24 @@ class Prover:
             [uv, "venv", "--quiet", "--python", profile.python, str(home / "venv")],
             [uv, "pip", "install", "--quiet", "--python", str(python), *install],
         ):
-            done = subprocess.run(command, capture_output=True, text=True, cwd=home, env=uv_environment(os.environ))
-            if done.returncode != 0:
+            result = subprocess.run(command, capture_output=True, text=True, cwd=home, env=uv_environment(os.environ))
+            if result.returncode != 0:
                 raise UserError(
-                    f"The environment for the proof of {profile.name} could not be made: {failure_text(done.stderr)} "
+                    f"The environment for the proof of {profile.name} could not be made: {failure_text(result.stderr)} "
                     "Run the command again when that is fixed, or add --proof none."
                 )
         return python
 
 
-def step_text(image: str, wanted: NeededVariable | None) -> str:
+def step_text(image: str, missing_variable: NeededVariable | None) -> str:
     """Describes a run of the script, and why it is repeated: the last one failed without the variable `wanted`."""
     imports = "proof: imports all packages"
     run = f"{imports}, reads files, trains two steps, saves and resumes" if image == "train" else imports
-    return f"again with {wanted.variable}={wanted.value}, without which it failed: {run}" if wanted else run
+    return (
+        f"again with {missing_variable.variable}={missing_variable.value}, without which it failed: {run}"
+        if missing_variable
+        else run
+    )
 
 
 def proof_lock(texts: Sequence[str], replaced: Mapping[str, str]) -> dict[str, str]:
@@ -205,7 +209,7 @@ def run_script(command: Sequence[str], name: str, home: Path, variables: Mapping
     """
     environment = script_environment(home, variables)
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             command, capture_output=True, text=True, cwd=home, timeout=_TIMEOUT_S, env=environment, errors="replace"
         )
     except subprocess.TimeoutExpired:
@@ -213,13 +217,13 @@ def run_script(command: Sequence[str], name: str, home: Path, variables: Mapping
             f"The proof of {name} did not end within {_TIMEOUT_S // 60} minutes: choose other versions, or add "
             "--proof none."
         ) from None
-    if done.returncode == 0:
+    if result.returncode == 0:
         return None
-    known = next((each for each in NEEDED if each.pattern in done.stderr), None)
+    known = next((each for each in NEEDED if each.pattern in result.stderr), None)
     if known and known.variable not in variables:
         return known
-    steps = [line.removeprefix("step: ") for line in done.stdout.splitlines() if line.startswith("step: ")]
-    reason = last_error(done.stderr) if done.returncode > 0 else f"it was killed by signal {-done.returncode}"
+    steps = [line.removeprefix("step: ") for line in result.stdout.splitlines() if line.startswith("step: ")]
+    reason = last_error(result.stderr) if result.returncode > 0 else f"it was killed by signal {-result.returncode}"
     raise UserError(
         f"The proof of {name} failed at `{steps[-1] if steps else 'its start'}` ({reason}): choose other versions, "
         "set a --constraint or an --env that helps, or add --proof none."

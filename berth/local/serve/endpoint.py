@@ -113,14 +113,14 @@ def deploy(
             folder = archive.model_folder(options.model, session.scratch)
             if not _is_downloaded(folder, options.environment):
                 archive.check_servable(folder, options.model)
-            inside = _PORT_INSIDE if options.port is None else options.port
-            container = session.create(_container(options, folder, inside))
+            container_port = _PORT_INSIDE if options.port is None else options.port
+            container = session.create(_container(options, folder, container_port))
             lines = ErrorLines(log)
             follower = LogFollower(container, lines, threading.Lock())
             session.start(container)
             try:
                 container.reload()
-                published = container.ports.get(f"{inside}/tcp") or [{"HostPort": str(options.port)}]
+                published = container.ports.get(f"{container_port}/tcp") or [{"HostPort": str(options.port)}]
                 endpoint = Endpoint(f"http://{_LOOPBACK}:{published[0]['HostPort']}", session, container)
 
                 def reason() -> str:
@@ -141,7 +141,7 @@ def _is_downloaded(folder: Path, environment: Mapping[str, str]) -> bool:
     return bool(environment.get(_HUB_MODEL, "").strip()) and not any(folder.iterdir())
 
 
-def _container(options: EndpointOptions, folder: Path, inside: int) -> ContainerSpec:
+def _container(options: EndpointOptions, folder: Path, container_port: int) -> ContainerSpec:
     """The server's container, with the model in `folder`, on the port `inside`."""
     return ContainerSpec(
         "algo-1",
@@ -149,8 +149,8 @@ def _container(options: EndpointOptions, folder: Path, inside: int) -> Container
         mounts=[bind(f"{opt_ml.ROOT}/model", folder, read_only=True)],
         # The same port inside and outside, so that the server's log names the user's port. A server that can't load its
         # model need not stay up to give the reason on /ping: we read its log.
-        environment={_BIND_TO_PORT: str(inside), _FAILURE_GRACE: "0", **options.environment},
-        ports={f"{inside}/tcp": (_LOOPBACK, options.port or _ANY_PORT)},
+        environment={_BIND_TO_PORT: str(container_port), _FAILURE_GRACE: "0", **options.environment},
+        ports={f"{container_port}/tcp": (_LOOPBACK, options.port or _ANY_PORT)},
         gpus=options.gpus,
     )
 
@@ -181,15 +181,15 @@ def require_variables(environment: Mapping[str, str]) -> None:
 
 def ready_text(url: str, ping: Mapping[str, Any]) -> str:
     """The message when the endpoint is ready, with a request to paste. ping: its answer, which names the handler."""
-    begin = f"Ready at {url}; Ctrl-C ends it."
+    opening = f"Ready at {url}; Ctrl-C ends it."
     if "handler" in ping:
         advice = (
             "The model's own code answers: send it FILE, which holds what its input_fn or predict_fn reads, of TYPE:"
         )
-        return f"{begin} {advice}\ncurl -s --data-binary @FILE -H 'Content-Type: TYPE' {url}/invocations"
+        return f"{opening} {advice}\ncurl -s --data-binary @FILE -H 'Content-Type: TYPE' {url}/invocations"
     body = {"inputs": {"question": "What is used for inference?", "context": "This model is used with sagemaker."}}
     request = f"curl -s {url}/invocations -H 'Content-Type: application/json' -d '{json.dumps(body)}'"
-    return f"{begin} Open it in a browser, or ask it a question:\n{request}"
+    return f"{opening} Open it in a browser, or ask it a question:\n{request}"
 
 
 def ask(url: str, question: str, context: str, timeout: float = 60.0) -> dict[str, Any]:

@@ -48,13 +48,13 @@ def find_data(data: Path, validation: Path | None) -> tuple[Path, Path | None]:
     calibration = _channel(channels, "train")
     if calibration is None:
         raise UserError(f"{data} has no folder train: pass data to calibrate with.")
-    measured = validation or _channel(channels, "validation")
-    for path in filter(None, (calibration, measured)):
+    validation_data = validation or _channel(channels, "validation")
+    for path in filter(None, (calibration, validation_data)):
         try:
             files.find(path)
         except DataError as error:
             raise UserError(str(error)) from None
-    return calibration, measured
+    return calibration, validation_data
 
 
 def quantize_model(
@@ -81,25 +81,25 @@ def quantize_model(
             folder = archive.model_folder(request.model, session.scratch)
             home = archive.model_home(folder, request.model, tokenizer=True)
             make_folder(output.parent)
-            made = session.scratch / "made"
-            made.mkdir()
-            _run(session, _container(_without_links(request, session.scratch), home, made), log)
-            return _pack(home, made, output)
+            results_folder = session.scratch / "made"
+            results_folder.mkdir()
+            _run(session, _container(_without_links(request, session.scratch), home, results_folder), log)
+            return _pack(home, results_folder, output)
 
 
 def _without_links(request: Quantization, scratch: Path) -> Quantization:
     """The request with copies of data folders that have links out of them: in a container those would dangle."""
     calibration = without_links(request.calibration, scratch / "calibration")
-    measured = request.validation and without_links(request.validation, scratch / "validation")
-    return replace(request, calibration=calibration, validation=measured)
+    validation_data = request.validation and without_links(request.validation, scratch / "validation")
+    return replace(request, calibration=calibration, validation=validation_data)
 
 
 def _channel(channels: Mapping[str, Path], split: str) -> Path | None:
     return next((channels[name] for name in SPLITS[split].channels if name in channels), None)
 
 
-def _container(request: Quantization, home: Path, made: Path) -> ContainerSpec:
-    """The container that quantises the model in `home` into the folder `made`."""
+def _container(request: Quantization, home: Path, results_folder: Path) -> ContainerSpec:
+    """The container that quantises the model in `home` into the folder `results_folder`."""
     data = {"calibration": request.calibration, **({"validation": request.validation} if request.validation else {})}
     mounted = opt_ml.channel_mounts(data)
     words = [word for name, target in zip(data, mounted, strict=True) for word in (f"--{name}", target)]
@@ -115,7 +115,7 @@ def _container(request: Quantization, home: Path, made: Path) -> ContainerSpec:
         ],
         mounts=[
             bind(_MODEL_AT, home, read_only=True),
-            bind(_OUTPUT_AT, made),
+            bind(_OUTPUT_AT, results_folder),
             *(bind(target, source, read_only=True) for target, source in mounted.items()),
         ],
         shm_size=SHM_SIZE,
@@ -132,10 +132,10 @@ def _run(session: RunSession, spec: ContainerSpec, log: Callable[[str], None]) -
         raise UserError(f"{reason.rstrip('.')}.")
 
 
-def _pack(home: Path, made: Path, output: Path) -> Path:
+def _pack(home: Path, results_folder: Path, output: Path) -> Path:
     """Writes the archive of the model, with the new graph in place of an earlier one."""
     model = {path.relative_to(home).as_posix(): path for path in home.rglob("*") if path.is_file()}
     kept = {name: path.resolve() for name, path in model.items() if not name.startswith(f"{_GRAPH}/")}
-    graph = results.read_folder(made, _GRAPH, f"{_OUTPUT_AT}/{_GRAPH}").files
+    graph = results.read_folder(results_folder, _GRAPH, f"{_OUTPUT_AT}/{_GRAPH}").files
     archive.pack({**kept, **{f"{_GRAPH}/{name}": path for name, path in graph.items()}}, output)
     return output

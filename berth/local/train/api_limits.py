@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-_SHOWN = 40
+_SHOWN_CHARACTERS = 40
 _SDK_HYPERPARAMETERS = (
     "sagemaker_program",
     "sagemaker_submit_directory",
@@ -94,4 +94,4 @@ def _text(what: str, text: str, shape: Any, elsewhere: str) -> Iterator[str]:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…"
+    return name if len(name) <= _SHOWN_CHARACTERS else f"{name[:_SHOWN_CHARACTERS]}…"

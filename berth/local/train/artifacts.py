@@ -17,11 +17,13 @@ def pack_folder(session: RunSession, roots: Mapping[str, Path], folder: str, tar
 
     roots: host → its /opt/ml on this machine. If the archive can't be written, the error says where the folders are.
     """
-    found = {host: results.read_folder(root, folder, f"{opt_ml.ROOT}/{folder}") for host, root in roots.items()}
-    for sentence in _left_out(found, folder, target.name):
+    results_by_host = {
+        host: results.read_folder(root, folder, f"{opt_ml.ROOT}/{folder}") for host, root in roots.items()
+    }
+    for sentence in _left_out(results_by_host, folder, target.name):
         session.say(sentence)
     files: dict[str, Path] = {}
-    for each in found.values():
+    for each in results_by_host.values():
         files = {**each.files, **files}
     try:
         packed = archive.pack(files, target)
@@ -29,24 +31,24 @@ def pack_folder(session: RunSession, roots: Mapping[str, Path], folder: str, tar
             rename_earlier(session, target)
         return packed
     except UserError as error:
-        whole = [root / folder for root in roots.values() if not results.folder_fault(root, folder)]
-        raise UserError(f"{error} What the job wrote is kept in {session.rescue(whole)}.") from None
+        folders = [root / folder for root in roots.values() if not results.folder_fault(root, folder)]
+        raise UserError(f"{error} What the job wrote is kept in {session.rescue(folders)}.") from None
 
 
-def _left_out(found: Mapping[str, results.ResultFolder], folder: str, archive_name: str) -> list[str]:
+def _left_out(results_by_host: Mapping[str, results.ResultFolder], folder: str, archive_name: str) -> list[str]:
     """Which files of which hosts are not in the archive, and why; hosts with the same reason share a sentence."""
     refused: dict[tuple[str, ...], list[str]] = {}
-    for host, result in found.items():
+    for host, result in results_by_host.items():
         refused.setdefault(tuple(result.left_out), []).append(host)
-    written = Counter(name for result in found.values() for name in result.files)
-    same = sorted(name for name, hosts in written.items() if hosts > 1)
+    counts = Counter(name for result in results_by_host.values() for name in result.files)
+    duplicates = sorted(name for name, hosts in counts.items() if hosts > 1)
     sentences = [
-        f"{archive_name}: several hosts wrote files of the same names ({few(same)}); those of the first are kept."
+        f"{archive_name}: several hosts wrote files of the same names ({few(duplicates)}); those of the first are kept."
     ]
-    return sentences * bool(same) + [
+    return sentences * bool(duplicates) + [
         sentence
         for hosts in refused.values()
-        if (sentence := found[hosts[0]].sentence(f"{opt_ml.ROOT}/{folder} of {few(opt_ml.by_number(hosts))}"))
+        if (sentence := results_by_host[hosts[0]].sentence(f"{opt_ml.ROOT}/{folder} of {few(opt_ml.by_number(hosts))}"))
     ]
 
 

@@ -260,8 +260,8 @@ def _create_hosts(session: RunSession, job: TrainingJob, saved: Path) -> dict[st
         return session.create(spec)
 
     session.make_network()
-    made = run_all(hosts, lambda name, _: create(name), workers=CALLS_AT_ONCE)
-    return dict(zip(hosts, made, strict=True))
+    containers = run_all(hosts, lambda name, _: create(name), workers=CALLS_AT_ONCE)
+    return dict(zip(hosts, containers, strict=True))
 
 
 def _carry_out(run: _Running) -> TrainOutcome:

@@ -76,17 +76,17 @@ class HostProgress:
 
     def take(self, line: str) -> None:
         """Takes one more line of the host's log."""
-        read = read_progress(line)
+        progress = read_progress(line)
         if ended := _ENDED.match(line):
             self.state, self.exit_code = State.ENDED, int(ended[1])
-        elif isinstance(read, TrainingStep):
-            self.step = read
-        elif read is not None:
-            self.percent = read
-        if read is None and line:
+        elif isinstance(progress, TrainingStep):
+            self.step = progress
+        elif progress is not None:
+            self.percent = progress
+        if progress is None and line:
             self.last_line = line
         if self.state not in (State.STOPPING, *OVER):
-            self.state = _next_state(self.state, line, read)
+            self.state = _next_state(self.state, line, progress)
 
     @property
     def share(self) -> float | None:
@@ -116,10 +116,10 @@ def read_progress(line: str) -> TrainingStep | int | None:
     return None
 
 
-def _next_state(state: State, line: str, read: TrainingStep | int | None) -> State:
-    if isinstance(read, TrainingStep):
+def _next_state(state: State, line: str, progress: TrainingStep | int | None) -> State:
+    if isinstance(progress, TrainingStep):
         return State.TRAINING
-    if read is not None:
+    if progress is not None:
         return State.EVALUATING
     if line.startswith("stopping: "):
         return State.STOPPING
@@ -146,9 +146,9 @@ _STYLES = {State.FAILED: "bold red", State.STOPPING: "yellow", State.STOPPED: "y
 def run_on_screen(job: TrainingJob, *, image: str, console: Console) -> TrainOutcome:
     """`run_training_job` with a live screen; raises the same exceptions."""
     with JobScreen(job, console) as screen:
-        done = run_training_job(job, image=image, log=screen.log, say=screen.say, watch=screen.watch)
-        screen.end(done)
-        return done
+        outcome = run_training_job(job, image=image, log=screen.log, say=screen.say, watch=screen.watch)
+        screen.end(outcome)
+        return outcome
 
 
 class JobScreen:
@@ -208,14 +208,14 @@ class JobScreen:
         columns = (Column(style="bold", no_wrap=True), Column(ratio=1), Column(width=20), Column(no_wrap=True))
         table = Table.grid(*columns, padding=(0, 1), expand=True)
         for name, host in self._hosts.items():
-            done = host.share
-            bar: RenderableType = "" if done is None else ProgressBar(total=1.0, completed=done)
+            share = host.share
+            bar: RenderableType = "" if share is None else ProgressBar(total=1.0, completed=share)
             state = State.STOPPING if stopping and host.state not in OVER else host.state
             style = "bold red" if host.exit_code else _STYLES.get(state, "")
             lines = [Text(_doing(host, state), style)]
             if whole and host.last_line:
                 lines.append(Text(host.last_line, "dim", no_wrap=True, overflow="ellipsis"))
-            table.add_row(name, Group(*lines), bar, "" if done is None else f"{100 * done:3.0f} %")
+            table.add_row(name, Group(*lines), bar, "" if share is None else f"{100 * share:3.0f} %")
         if not running:
             return Group(table)
         footer = f"{_duration(time.monotonic() - self._began)} so far; the whole log: {self._path}"

@@ -19,15 +19,18 @@ def with_own_paths(text: str, job: TrainingJob) -> str:
 
 
 def _paths(job: TrainingJob) -> Mapping[str, str]:
-    found = {}
+    paths = {}
     for name, path in job.channels.items():
         folder = f"{opt_ml.CHANNELS_AT}/{name}"
-        found[folder] = str(path.parent if path.is_file() else path)
+        paths[folder] = str(path.parent if path.is_file() else path)
         if path.is_file():
-            found[f"{folder}/{path.name}"] = str(path)
-    for there, here in ((f"{opt_ml.CHANNELS_AT}/{opt_ml.MODEL_CHANNEL}", job.model), (f"{opt_ml.ROOT}/code", job.code)):
-        if here is not None:
-            found[there] = str(here)
+            paths[f"{folder}/{path.name}"] = str(path)
+    for target, source in (
+        (f"{opt_ml.CHANNELS_AT}/{opt_ml.MODEL_CHANNEL}", job.model),
+        (f"{opt_ml.ROOT}/code", job.code),
+    ):
+        if source is not None:
+            paths[target] = str(source)
     if job.checkpoints is not None:
-        found[f"{opt_ml.ROOT}/checkpoints"] = str(job.checkpoints)
-    return found
+        paths[f"{opt_ml.ROOT}/checkpoints"] = str(job.checkpoints)
+    return paths

@@ -97,7 +97,7 @@ def test_login_refused_twice_is_an_error() -> None:
 
 def test_push_gives_up_after_six_failures() -> None:
     engine = ScriptedEngine([failing("unexpected EOF")])
-    with pytest.raises(UserError, match=r"what arrived is not sent again"):
+    with pytest.raises(UserError, match=r"complete layers are not sent again"):
         run(engine)
     assert len(engine.logins) == TRIES
 

@@ -36,13 +36,13 @@ def refused(status: int, code: str = "", message: str = "", body: bytes = b"") -
         ),
         (
             refused(429, "TOOMANYREQUESTS", "Rate exceeded."),
-            "host gets too many requests (TOOMANYREQUESTS: Rate exceeded): run this again later, what arrived is not "
-            "sent again.",
+            "host gets too many requests (TOOMANYREQUESTS: Rate exceeded): run this again later; complete layers are "
+            "not sent again.",
         ),
         (
             refused(404, "BLOB_UPLOAD_INVALID", "blob upload invalid"),
-            "host/a/b lost the upload at the push (BLOB_UPLOAD_INVALID: blob upload invalid): run this again, what "
-            "arrived is not sent again.",
+            "host/a/b lost the upload at the push (BLOB_UPLOAD_INVALID: blob upload invalid): run this again; "
+            "complete layers are not sent again.",
         ),
         (
             refused(400, "MANIFEST_BLOB_UNKNOWN", "x"),
@@ -70,8 +70,8 @@ def refused(status: int, code: str = "", message: str = "", body: bytes = b"") -
         (refused(507), "the disk of host is full (the push failed): make room there, then run this again."),
         (
             refused(502, body=b"<html><h1>Bad gateway</h1></html>"),
-            "host failed at the push (502, a web page): run this again later, what arrived is not sent again, or look "
-            "at the registry's log.",
+            "host failed at the push (502, a web page): run this again later, or look at the registry's log; complete "
+            "layers are not sent again.",
         ),
         (
             RegistryAnswer(307, {"Location": "https://user:secret@other/v2/"}),

@@ -46,10 +46,10 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Any:
     ("wanted", "held", "chosen"),
     [
         pytest.param("1.0", {}, ChosenTag("1.0"), id="free"),
-        pytest.param("1.0", {"1.0": "this"}, ChosenTag("1.0", there=True), id="there"),
+        pytest.param("1.0", {"1.0": "this"}, ChosenTag("1.0", is_current=True), id="there"),
         pytest.param("1.0", {"1.0": "older"}, ChosenTag("1.0", IMAGES["older"]), id="moves"),
         pytest.param("1.0", {"1.0": "plain"}, ChosenTag("1.0", IMAGES["plain"]), id="without-profile"),
-        pytest.param(BUILD, {BUILD: "this"}, ChosenTag(BUILD, there=True), id="same-build"),
+        pytest.param(BUILD, {BUILD: "this"}, ChosenTag(BUILD, is_current=True), id="same-build"),
     ],
 )
 def test_free_or_movable_tag_is_chosen(choose: Any, wanted: str, held: Any, chosen: ChosenTag) -> None:
@@ -75,9 +75,9 @@ def test_alternative_tag_is_chosen_with_a_line_that_names_the_holder(
 
 def test_second_push_finds_its_alternative_tag(choose: Any) -> None:
     found = choose("1.0", {"1.0": "cu130", "1.0-cpu": "this"})
-    assert (found.tag, found.there) == ("1.0-cpu", True)
+    assert (found.tag, found.is_current) == ("1.0-cpu", True)
     again = choose(BUILD, {BUILD: "older", f"{BUILD}-{DIGITS}": "this"})
-    assert (again.tag, again.there) == (f"{BUILD}-{DIGITS}", True)
+    assert (again.tag, again.is_current) == (f"{BUILD}-{DIGITS}", True)
 
 
 @pytest.mark.parametrize(
