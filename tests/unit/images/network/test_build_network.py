@@ -92,7 +92,7 @@ def test_pip_files_override_each_other_and_variables_override_files(home: Path) 
 
 
 def test_pip_variables_are_read_without_pip(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pip_settings, "_ASK", "print('null')")
+    monkeypatch.setattr(pip_settings, "_SCRIPT", "print('null')")
     write(home / ".config" / "pip" / "pip.conf", "[global]\nindex-url = https://user/simple\n")
     index = found_index(home, PIP_EXTRA_INDEX_URL="https://variable/simple")
     assert (index.url, index.extra) == (None, ("https://variable/simple",))

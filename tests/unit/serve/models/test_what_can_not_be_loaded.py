@@ -26,7 +26,10 @@ HANDLER = "code/inference.py"
         ),
         (b'{"model_name": "..", "url": "%(root)s/x"}', "`model_name` is `..`: it must be 1 to 1024 letters"),
         (b'{"model_name": "a", "url": "%(root)s/x"}', "`url` is `%(root)s/x`: there is no such folder"),
-        (b'{"model_name": "a", "url": "%(root)s"}', "`url` is `%(root)s`: it has no config.json and no code/"),
+        (
+            b'{"model_name": "a", "url": "%(root)s"}',
+            "`url` is `%(root)s`: neither it nor a folder in it has a config.json or code/",
+        ),
         (b'{"model_name": "a", "url": "/etc"}', "`url` is `/etc`: it must be a folder below %(root)s"),
         (
             b'{"model_name": "a", "url": "%(root)s/../scratch"}',
@@ -65,7 +68,7 @@ def root(tmp_path: Path) -> Path:
         ("file/model", "no such folder"),
         ("model.tar.gz", "unpack an archive"),
         ("packed", "unpack the archive"),
-        ("empty", "no config.json"),
+        ("empty", "has a config.json or code/inference.py"),
         ("../outside", "must be a folder below"),
         ("link-out", "must be a folder below"),
         ("dangling", "no such folder"),
