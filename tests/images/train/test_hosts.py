@@ -45,6 +45,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.nightly
 def test_users_excluded_interfaces_replace_the_plans_list(user_job: Callable[..., Any]) -> None:
     """With an include list and an exclude list, mpirun does not start, or hangs."""
     options = "-mca btl_tcp_if_exclude lo,docker0 -x OMPI_MCA_oob_tcp_if_exclude=lo,docker0"

@@ -22,7 +22,7 @@ dist.destroy_process_group()
 
 @pytest.mark.parametrize(
     ("hosts", "ranks"),
-    [(1, 8), (2, 4)],
+    [pytest.param(1, 8, marks=pytest.mark.nightly), (2, 4)],
     ids=["one host with eight ranks, like p4d", "two hosts with four ranks, like g4dn.12xlarge"],
 )
 def test_every_rank_of_the_plan_joins_the_group(

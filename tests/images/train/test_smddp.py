@@ -105,6 +105,7 @@ def test_program_gets_backend_and_variables_of_smddp(
     assert unexpected_lines(ran.log) == []
 
 
+@pytest.mark.nightly
 def test_smddp_that_cannot_be_imported_is_replaced_by_gloo(
     user_job: Callable[..., Any], with_smddp: str, unexpected_lines: Callable[..., list[str]]
 ) -> None:

@@ -49,6 +49,7 @@ def test_trainer_of_transformers_5_warns_that_partitions_are_not_used(
     assert ran.log.count("berth: partitions are not used: Trainer of transformers 5 trains data-parallel") == 1
 
 
+@pytest.mark.nightly
 def test_trainer_with_smddp_has_losses_of_one_process(user_job: Callable[..., Any], losses_of_one_process: Any) -> None:
     settings = {"sagemaker_distributed_dataparallel_enabled": "true", "batch": "16"}
     ran = user_job({"train.py": TRAINER}, "train.py", settings, environment={"BERTH_PROCESSES_PER_HOST": "2"})
