@@ -55,14 +55,14 @@ def run(client: DockerClient, image: str, case: Case, scratch: Path) -> End:
     return End(code, sentence, log)
 
 
-def right(case: Case, end: End) -> bool:
+def is_expected(case: Case, end: End) -> bool:
     """Whether exit code, reason and log are as expected."""
     return (
         end.code == case.code
-        and end.sentence.startswith(case.begins)
+        and end.sentence.startswith(case.prefix)
         and bool(end.sentence) == bool(case.code)
-        and all(text in end.sentence for text in case.holds)
-        and not any(text in end.sentence for text in case.lacks)
+        and all(text in end.sentence for text in case.contains)
+        and not any(text in end.sentence for text in case.excludes)
         and all(text in end.log for text in case.log)
     )
 
@@ -73,7 +73,8 @@ def row(case: Case, ends: Sequence[End]) -> str:
     name = f"`{case.program}`: {about}" if about else f"`{case.program}`"
     variables = "; ".join(f"{key}={value}" for key, value in case.environment.items())
     cells = [f"{end.code}: {end.sentence or '(no failure)'}" for end in ends]
-    return report.row(f"{name} ({variables})" if variables else name, *cells, "yes" if right(case, ends[-1]) else "no")
+    verdict = "yes" if is_expected(case, ends[-1]) else "no"
+    return report.row(f"{name} ({variables})" if variables else name, *cells, verdict)
 
 
 def _about(file: Path) -> str:
@@ -97,7 +98,7 @@ def main(words: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         for case in cases_run:
             ends = [run(client, image, case, Path(scratch)) for image in images]
-            wrong += not right(case, ends[-1])
+            wrong += not is_expected(case, ends[-1])
             rows.append(row(case, ends))
     setting = [
         f"{program.setting('failures', words, client, machine.parse_cores(None))}.",

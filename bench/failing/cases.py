@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 class Case:
     """One program.
 
-    begins: the beginning of the line. holds: texts that it must contain. lacks: texts of other exceptions, which it
-    must not contain. code: the job's exit code. environment: variables of the job. memory: the container's limit. log:
-    texts that the job's log must contain. image_only: needs a package that the tests' environment lacks.
+    prefix: the beginning of the line. contains: texts that it must contain. excludes: texts of other exceptions, which
+    it must not contain. code: the job's exit code. environment: variables of the job. memory: the container's limit.
+    log: texts that the job's log must contain. image_only: needs a package that the tests' environment lacks.
     """
 
     program: str
-    begins: str
-    holds: tuple[str, ...] = ()
-    lacks: tuple[str, ...] = ()
+    prefix: str
+    contains: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
     code: int = 1
     environment: dict[str, str] = field(default_factory=dict)
     hyperparameters: dict[str, str] = field(default_factory=dict)
@@ -36,41 +36,43 @@ _HANDLED = ("S3 said 503",)
 _CONFIG = "config.yaml is wrong: line 3: batch_size must be a number line 9: unknown key lr"
 
 CASES = (
-    Case("subprocess_check.py", _LABEL, lacks=("CalledProcessError",)),
+    Case("subprocess_check.py", _LABEL, excludes=("CalledProcessError",)),
     Case("subprocess_code.py", _LABEL),
-    Case("torchrun.sh", _LABEL, holds=("in rank ",), lacks=("ChildFailedError",)),
-    Case("torchrun_by_subprocess.py", _LABEL, holds=("in rank ",), lacks=("CalledProcessError",)),
-    Case("accelerate_launch.sh", _LABEL, lacks=("CalledProcessError",)),
+    Case("torchrun.sh", _LABEL, contains=("in rank ",), excludes=("ChildFailedError",)),
+    Case("torchrun_by_subprocess.py", _LABEL, contains=("in rank ",), excludes=("CalledProcessError",)),
+    Case("accelerate_launch.sh", _LABEL, excludes=("CalledProcessError",)),
     Case(
         "spawn.py",
         "ValueError: label 6 of rows.csv is out of range (0..4) (raised at work.py:6 in load)",
-        lacks=("ProcessRaisedException",),
+        excludes=("ProcessRaisedException",),
     ),
     Case("process_pool.py", _LABEL),
     Case("process_code.py", _LABEL),
     Case(
         "loader_worker.py",
         "ValueError: label 5 of rows.csv is out of range (0..4) (raised at work.py:6 in load)",
-        lacks=("Caught ValueError",),
+        excludes=("Caught ValueError",),
     ),
     Case(
         "raise_from.py",
         "RuntimeError: rows.csv can't be read (raised at raise_from.py:12 in main)",
-        holds=("caused by KeyError: 'label' (raised at raise_from.py:5 in column)",),
+        contains=("caused by KeyError: 'label' (raised at raise_from.py:5 in column)",),
     ),
     Case(
         "during_handling.py",
         "FileNotFoundError: [Errno 2] No such file or directory: 'no-such-file.csv' (raised at during_handling.py:8 in",
-        holds=("while handling KeyError: 'label'",),
+        contains=("while handling KeyError: 'label'",),
     ),
     Case(
         "group.py",
         "ExceptionGroup: two rows are bad (2 sub-exceptions) (raised at group.py:14)",
-        holds=("ValueError: invalid literal for int() with base 10: 'a' (raised at group.py:8 in rows)", "'b'"),
+        contains=("ValueError: invalid literal for int() with base 10: 'a' (raised at group.py:8 in rows)", "'b'"),
     ),
     Case("exit_lines.py", f"exit_lines.py ended itself: {_CONFIG} (sys.exit at exit_lines.py:9 in main)"),
     Case(
-        "raise_exit_lines.py", "raise_exit_lines.py failed; its last lines on stderr were: " + _CONFIG, lacks=("epoch",)
+        "raise_exit_lines.py",
+        "raise_exit_lines.py failed; its last lines on stderr were: " + _CONFIG,
+        excludes=("epoch",),
     ),
     Case("exit_in_except.py", _LABEL, code=255),
     Case("raise_exit_in_except.py", _LABEL, code=255),
@@ -82,17 +84,17 @@ CASES = (
     ),
     Case("handled_then_ends_well.py", "", code=0),
     Case("orphans.py", "", code=0, log=("zombies: 0",)),
-    Case("handled_then_fails.py", _LABEL, lacks=_HANDLED),
+    Case("handled_then_fails.py", _LABEL, excludes=_HANDLED),
     Case(
         "handled_then_exits.py",
         "handled_then_exits.py failed and gave no reason (sys.exit at handled_then_exits.py:10)",
-        lacks=_HANDLED,
+        excludes=_HANDLED,
         code=3,
     ),
     Case(
         "crash.py",
         "crash.py on algo-1 was killed by SIGSEGV, a crash in native code; set PYTHONFAULTHANDLER to 1",
-        lacks=("last lines below",),
+        excludes=("last lines below",),
         code=139,
     ),
     Case(
@@ -110,56 +112,56 @@ CASES = (
     Case(
         "bar.py",
         "ValueError: label 5 of rows.csv is out of range (0..4) (raised at work.py:6 in load)",
-        lacks=("it/s", "%|"),
+        excludes=("it/s", "%|"),
     ),
     Case("odd_bytes.py", "ValueError: stra\xdfe (raised at odd_bytes.py:10)"),
     Case(
         "deep_stack.py",
         "IndexError: index out of range in self (raised at deep_stack.py:14 in forward)",
-        lacks=("it/s",),
+        excludes=("it/s",),
     ),
     Case(
         "launched_arguments.sh",
         "takes_arguments.py failed; its last line on stderr was: takes_arguments.py: error: unrecognized arguments: "
         "--local",
-        holds=("int(os.environ.get(",),
-        lacks=("ChildFailedError", "===="),
+        contains=("int(os.environ.get(",),
+        excludes=("ChildFailedError", "===="),
     ),
     Case(
         "launched_kill.py",
         "rank 1, which launched_kill.py started, was killed by SIGKILL",
-        lacks=("CalledProcessError", "===="),
+        excludes=("CalledProcessError", "===="),
     ),
     Case("child_exits.py", "exit_lines.py ended itself: config.yaml is wrong"),
-    Case("odd_name.py", "odd_name.py ended itself: no rows in caf", holds=("(sys.exit at odd_name.py:8)",)),
-    Case("arrow_csv.py", "pyarrow.lib.ArrowInvalid: ", holds=("(raised at arrow_csv.py:8)",)),
+    Case("odd_name.py", "odd_name.py ended itself: no rows in caf", contains=("(sys.exit at odd_name.py:8)",)),
+    Case("arrow_csv.py", "pyarrow.lib.ArrowInvalid: ", contains=("(raised at arrow_csv.py:8)",)),
     Case(
         "signals_itself.py",
         "signals_itself.py on algo-1 was stopped by SIGTERM, which the program or another process",
         code=143,
     ),
-    Case("program_on_stdin.sh", "json.decoder.JSONDecodeError: Expecting value", holds=("(raised at <stdin>:3)",)),
+    Case("program_on_stdin.sh", "json.decoder.JSONDecodeError: Expecting value", contains=("(raised at <stdin>:3)",)),
     Case(
         "not_executable.py",
         "PermissionError: [Errno 13] Permission denied: './tool' (raised at not_executable.py:6)",
     ),
-    Case("ranks_at_once.py", "rank ", holds=("ValueError: no rows for rank ",), environment=_TWO_RANKS),
+    Case("ranks_at_once.py", "rank ", contains=("ValueError: no rows for rank ",), environment=_TWO_RANKS),
     Case(
         "rank_fails_first.py",
         f"rank 1 on algo-1: {_LABEL}",
-        lacks=("closed by peer", "in rank"),
+        excludes=("closed by peer", "in rank"),
         environment=_TWO_RANKS,
     ),
     Case(
         "rank_dies_slowly.py",
         "rank 1 on algo-1: ValueError: label 5 of rows.csv is out of range (0..4) (raised at work.py:6 in load)",
-        lacks=("SIGTERM", "it/s", "closed by peer"),
+        excludes=("SIGTERM", "it/s", "closed by peer"),
         environment=_TWO_RANKS,
     ),
     Case(
         "lost_worker.py",
         "a process of lost_worker.py was killed: out of memory (peak ",
-        holds=("DataLoader worker",),
+        contains=("DataLoader worker",),
         memory="700m",
     ),
     Case(
@@ -175,71 +177,71 @@ CASES = (
     Case(
         "old_syntax.py",
         "SyntaxError: Missing parentheses in call to 'print'. Did you mean print(...)?",
-        holds=("losses.py:3",),
+        contains=("losses.py:3",),
     ),
     Case(
         "long_message.py",
         "ValueError: 6000 rows are wrong: ",
-        holds=("(raised at long_message.py:10 in check)",),
+        contains=("(raised at long_message.py:10 in check)",),
     ),
     Case(
         "joblib_worker.py",
         "",
-        holds=("TerminatedWorkerError: A worker process", "SIGSEGV", "joblib_worker.py:13 in prepare"),
+        contains=("TerminatedWorkerError: A worker process", "SIGSEGV", "joblib_worker.py:13 in prepare"),
         image_only=True,
     ),
     Case(
         "missing_command.sh",
         "missing_command.sh failed; its last line on stderr was: ",
-        holds=("line 5: nvidia-smi: command not found",),
-        lacks=("ValueError",),
+        contains=("line 5: nvidia-smi: command not found",),
+        excludes=("ValueError",),
         code=127,
     ),
-    Case("too_slow.sh", "too_slow.sh failed", holds=("124",), code=124),
+    Case("too_slow.sh", "too_slow.sh failed", contains=("124",), code=124),
     Case("own_python.sh", _LABEL),
     Case(
         "perl_dies.sh",
         "perl_dies.sh failed; its last line on stderr was: no rows.csv: run split.pl first",
-        lacks=("S3 said 503",),
+        excludes=("S3 said 503",),
         code=2,
     ),
-    Case("killed_child.py", "", holds=("SIGKILL", "killed_child.py:10 in tokenize")),
+    Case("killed_child.py", "", contains=("SIGKILL", "killed_child.py:10 in tokenize")),
     Case(
         "rank_exits.py",
         "rank 1 on algo-1: ",
-        holds=("sys.exit at rank_exits.py:11 in find_rows",),
-        lacks=("closed by peer", "SIGTERM", "hostname of the client socket"),
+        contains=("sys.exit at rank_exits.py:11 in find_rows",),
+        excludes=("closed by peer", "SIGTERM", "hostname of the client socket"),
         code=3,
         environment=_TWO_RANKS,
     ),
-    Case("exit_report.py", _LABEL, lacks=("tracker", "AttributeError")),
+    Case("exit_report.py", _LABEL, excludes=("tracker", "AttributeError")),
     Case(
         "json_rows.py",
         "datasets.exceptions.DatasetGeneration",
-        holds=("An error occurred while generating the dataset", "json_rows.py:13 in read", "caused by"),
+        contains=("An error occurred while generating the dataset", "json_rows.py:13 in read", "caused by"),
     ),
     Case(
         "ddp_unused.py",
         "rank ",
-        holds=(
+        contains=(
             "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one.",
             "(raised at ddp_unused.py:20)",
         ),
         environment=_TWO_RANKS,
     ),
-    Case("watchdog.py", "watchdog.py ", holds=("Timeout (0:00:02)!", "watchdog.py:9 in step")),
-    Case("no_set_e.sh", "", holds=(_LABEL,)),
-    Case("launcher_raises.py", "", holds=(_LABEL,)),
+    Case("watchdog.py", "watchdog.py ", contains=("Timeout (0:00:02)!", "watchdog.py:9 in step")),
+    Case("no_set_e.sh", "", contains=(_LABEL,)),
+    Case("launcher_raises.py", "", contains=(_LABEL,)),
     Case(
         "no_guard.py",
         "RuntimeError: An attempt has been made to start a new process before the current process has finished its",
-        holds=("no_guard.py:",),
-        lacks=("BrokenProcessPool",),
+        contains=("no_guard.py:",),
+        excludes=("BrokenProcessPool",),
     ),
     Case(
         "says_on_stdout.py",
         "says_on_stdout.py ",
-        holds=("ERROR: no folder /opt/ml/input/data/train", "sys.exit at says_on_stdout.py:10 in find_rows"),
+        contains=("ERROR: no folder /opt/ml/input/data/train", "sys.exit at says_on_stdout.py:10 in find_rows"),
         code=2,
     ),
 )

@@ -20,4 +20,4 @@ SELECTED = [case for case in CASES if case.program in _PROGRAMS]
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.program) for case in SELECTED])
 def test_job_reports_why_the_program_failed(case: Case, client: docker.DockerClient, tmp_path: Path) -> None:
     end = failures.run(client, IMAGE, case, tmp_path)
-    assert failures.right(case, end), f"{end.code}: {end.sentence}\n{end.log}"
+    assert failures.is_expected(case, end), f"{end.code}: {end.sentence}\n{end.log}"

@@ -69,9 +69,9 @@ def test_failing_program_is_explained(case: Case, tmp_path: Path) -> None:
         assert run.folder.reports() == []
         return
     sentence = run.report.sentence
-    assert sentence.startswith(case.begins), sentence
-    assert all(text in sentence for text in case.holds), sentence
-    assert not any(text in sentence for text in case.lacks), sentence
+    assert sentence.startswith(case.prefix), sentence
+    assert all(text in sentence for text in case.contains), sentence
+    assert not any(text in sentence for text in case.excludes), sentence
     assert not run.report.echo
 
 
