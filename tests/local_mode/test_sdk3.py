@@ -22,9 +22,8 @@ PROGRAM, SCRIPT = (Path(__file__).with_name(name) for name in ("model_trainer.py
 # Job of the user's script → hosts, ranks per host (0: no rank), and the library that joins the group.
 JOBS = {
     "script": (1, 0, "none"),
-    "MPI": (1, 2, "accelerate"),
-    "Torchrun, two hosts": (2, 1, "accelerate"),
-    "MPI, two hosts": (2, 2, "torch"),
+    "Torchrun, two hosts": (2, 1, "torch"),
+    "MPI, two hosts": (2, 2, "accelerate"),
 }
 HYPERPARAMETERS = {
     "text": 'two words, $HOME and "double" quotes',
