@@ -23,7 +23,7 @@ secrets, in the cache; and secrets that a dry run leaves there for the command t
 """
 _LOCK_NAME = ".held"
 _YOUNG_S = 24 * 3600
-"""A folder without a lock may be under construction if it is younger than this."""
+"""A folder without a lock that is younger than this is not removed: a command may be about to lock it."""
 _PATIENCE_S = 10.0
 
 

@@ -109,10 +109,10 @@ def run_demo(
     logs = f"{out / 'train.log'}, {out / 'serve.log'}"
     console.print(f"model: {outcome.model_archive}\nplot:  {plot}\nlogs:  {logs}", highlight=False)
     console.print(f"The demo took {time.monotonic() - began:.0f} s.", highlight=False)
-    failed = shortfalls(metrics)
-    for sentence in failed:
+    sentences = shortfalls(metrics)
+    for sentence in sentences:
         console.print(sentence, style="bold red", highlight=False)
-    return 1 if failed else 0
+    return 1 if sentences else 0
 
 
 def shortfalls(metrics: Mapping[str, Any]) -> list[str]:

@@ -33,7 +33,7 @@ from berth.serve.workers.pool import WorkerPool
 log = logging.getLogger(__name__)
 
 _POLL_INTERVAL = 0.02
-"""Seconds between two checks whether an unloading model has answered all accepted requests."""
+"""Seconds between two checks whether a model that is being unloaded has answered all accepted requests."""
 # The container is at fault, not the model: answered with 507, so that SageMaker unloads another model and tries again.
 _RESOURCE_ERRORS = (errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
 _LISTED = "GET /models lists the models that are loaded"

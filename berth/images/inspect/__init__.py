@@ -4,6 +4,6 @@
 
 `image_listing` runs `list_files` in the image to list its files and records. `dpkg` and `distributions` find the
 `packages` in them, `cyclonedx` makes the bill of materials, with licences from `spdx`; `sbom` caches and writes it.
-`saved_image` reads an image's layers for `diff`. `outdated` reports insecure packages: known
-vulnerabilities of the locked packages (`advisories`), and updates of Debian's archive (`debian`).
+`saved_image` reads an image's layers for `diff`. `outdated` reports insecure packages: known vulnerabilities of the
+locked packages (`advisories`), and updates of Debian's archive (`debian`).
 """

@@ -76,7 +76,7 @@ class LayerEntry(NamedTuple):
     record: bytes | None
 
 
-Known = tuple[tuple[SavedLayer, ...], dict[str, FileEntry], dict[str, bytes]]
+ImageContents = tuple[tuple[SavedLayer, ...], dict[str, FileEntry], dict[str, bytes]]
 """The layers of an image, its final files by path, and the records among them."""
 
 
@@ -92,16 +92,16 @@ def read_image(
     step: called with a description of each step. Raises UserError if there is no such image, or the engine does not
     send all of it.
     """
-    found = find_built_image(client, image)
-    image_id, attributes = str(found.id), found.attrs
-    kept, key = Kept(cache or _USER_CACHE, KEPT), answer_key(image_id, _FORM)
-    known = _from_json(kept.load(key))
-    if known is None:
+    built = find_built_image(client, image)
+    image_id, attributes = str(built.id), built.attrs
+    cached, key = Kept(cache or _USER_CACHE, KEPT), answer_key(image_id, _FORM)
+    contents = _from_json(cached.load(key))
+    if contents is None:
         step(f"{image}: reading the files of {len(attributes['RootFS'].get('Layers') or ())} layers")
-        with saved_archive(found, image, kept.folder) as archive:
-            known = read_archive(archive)
-        kept.store(key, _as_json(known))
-    return SavedImage(image, image_id, attributes["Created"], attributes["Config"].get("Labels") or {}, *known)
+        with saved_archive(built, image, cached.folder) as archive:
+            contents = read_archive(archive)
+        cached.store(key, _as_json(contents))
+    return SavedImage(image, image_id, attributes["Created"], attributes["Config"].get("Labels") or {}, *contents)
 
 
 def is_record(path: str) -> bool:
@@ -109,7 +109,7 @@ def is_record(path: str) -> bool:
     return bool(_RECORDS.fullmatch(path)) and ".." not in path.split("/")
 
 
-def read_archive(archive: Path) -> Known:
+def read_archive(archive: Path) -> ImageContents:
     """The layers, files and records of an archive of `docker save`."""
     saved = saved_layers(archive)
     files, records = apply_layers(read_layer(archive, member) for _, member in saved)
@@ -206,9 +206,9 @@ def _normal(name: str) -> str:
     return posixpath.normpath(f"/{name}").strip("/")
 
 
-def _as_json(known: Known) -> dict[str, Any]:
+def _as_json(contents: ImageContents) -> dict[str, Any]:
     """The contents as a JSON document; Latin-1 has a character for each byte of a record."""
-    layers, files, records = known
+    layers, files, records = contents
     return {
         "layers": [astuple(each) for each in layers],
         "files": {name: astuple(file) for name, file in files.items()},
@@ -216,7 +216,7 @@ def _as_json(known: Known) -> dict[str, Any]:
     }
 
 
-def _from_json(document: Any) -> Known | None:
+def _from_json(document: Any) -> ImageContents | None:
     """The contents in a document of `_as_json`; None for None."""
     if document is None:
         return None

@@ -90,10 +90,10 @@ def combined(names: Iterable[str]) -> str:
     return " AND ".join(f"({part})" if " OR " in part and len(parts) > 1 else part for part in parts)
 
 
-def python_licence(metadata: bytes, found: Iterable[str] = ()) -> str:
+def python_licence(metadata: bytes, other_licences: Iterable[str] = ()) -> str:
     """The licence that a distribution's METADATA declares: License-Expression, License, then classifiers (PEP 639).
 
-    found: licences from other sources, used if the metadata declares none.
+    other_licences: from other sources, used if the metadata declares none.
     """
     headers: Message = BytesHeaderParser().parsebytes(metadata)
     declared = expression(str(headers.get("License-Expression", "")))
@@ -105,7 +105,7 @@ def python_licence(metadata: bytes, found: Iterable[str] = ()) -> str:
     classifiers = [
         str(line).rpartition("::")[2].strip() for line in headers.get_all("Classifier", []) if _names_licence(line)
     ]
-    return combined(classifiers) or combined(found)
+    return combined(classifiers) or combined(other_licences)
 
 
 def text_licence(text: bytes) -> str:

@@ -94,20 +94,22 @@ class FileSource:
         return without_password(self.origin(want))
 
     def missing(self, wants: Iterable[WantedFile], *, ask: bool = True) -> list[str]:
-        """Why files can't be fetched, a sentence each; `ask` False: uses no network."""
-        found, silent = [], set()
+        """Why files can't be fetched, a sentence each. `ask`: whether to ask other hosts; a mirror that is a folder is
+        always checked.
+        """
+        sentences, silent_hosts = [], set()
         for want in wants:
             host = urlsplit(self.origin(want)).netloc
-            if host in silent or (host and not ask):
+            if host in silent_hosts or (host and not ask):
                 continue
             try:
                 _retried(lambda want=want: self._check(want))  # type: ignore[misc]
             except _RetryableError as error:
-                silent.add(host)
-                found.append(str(self._unreachable(want, error)))
+                silent_hosts.add(host)
+                sentences.append(str(self._unreachable(want, error)))
             except MissingFile as refused:
-                found.append(str(refused))
-        return found
+                sentences.append(str(refused))
+        return sentences
 
     def fetch(self, want: WantedFile, folder: Path, say: Callable[[str], None], show: Show = lambda *_: None) -> Path:
         """Fetches a file into `folder`, under its name only once it is checked; UserError leaves nothing behind."""

@@ -151,21 +151,21 @@ def tables(complete: CompleteProfile, pins: Pins) -> dict[str, dict[str, Any]]:
     """The tables to add to docker/pins.toml."""
     request, origin = complete.request, pins.profile(complete.request.origin)
     images = images_for(complete.versions["transformers"])
-    further, overrides = _split(complete.packages, pins)
+    packages, overrides = _split(complete.packages, pins)
     software: dict[str, Any] = {} if images == IMAGES else {"images": list(images)}
     software |= {name: complete.versions[name] for name in SET_PACKAGES}
     if images != IMAGES:
         software |= dict.fromkeys((name for name in _FOR_BERTH_ONLY if name not in overrides), NONE)
     software |= overrides
-    lists = {"packages": further, "constraints": list(request.constraints)}
+    lists = {"packages": packages, "constraints": list(request.constraints)}
     software |= {key: value for key, value in lists.items() if value}
     software |= {"day": complete.day} if complete.day else {}
-    found = {f"software.{request.name}": software}
+    all_tables = {f"software.{request.name}": software}
     if request.variables:
-        found[f"software.{request.name}.environment"] = request.variables
-    found[f"profiles.{request.name}"] = {"from": request.origin, "software": request.name, **complete.hardware}
-    found[f"profiles.{request.name}.budget"] = {image: _budget(origin.budget, image) for image in images}
-    return found
+        all_tables[f"software.{request.name}.environment"] = request.variables
+    all_tables[f"profiles.{request.name}"] = {"from": request.origin, "software": request.name, **complete.hardware}
+    all_tables[f"profiles.{request.name}.budget"] = {image: _budget(origin.budget, image) for image in images}
+    return all_tables
 
 
 def _budget(known: Mapping[str, int], image: str) -> int:

@@ -24,18 +24,18 @@ def with_launcher_options(options: Mapping[str, Option]) -> list[Option]:
 
 def find(name: str, options: Mapping[str, Option]) -> Option:
     """The hyperparameter with this name, which may be deprecated; UserError, with the nearest name, if unknown."""
-    plain = name.replace("-", "_")
+    normal_name = name.replace("-", "_")
     known = {each.name: each for each in with_launcher_options(options)}
-    old = DEPRECATED_NAMES.get(plain)
-    if old is not None and old.counts(plain, options):
-        if old.new:
-            new = known[old.new]
-            return replace(new, meaning=f"{new.meaning} {plain} is its deprecated name.")
+    deprecated = DEPRECATED_NAMES.get(normal_name)
+    if deprecated is not None and deprecated.counts(normal_name, options):
+        if deprecated.new:
+            new = known[deprecated.new]
+            return replace(new, meaning=f"{new.meaning} {normal_name} is its deprecated name.")
         meaning = "A deprecated name: the job's log says how it is applied, or why it is ignored."
-        return Option(plain, old.type, meaning=meaning)
-    if plain in known:
-        return known[plain]
-    meant = nearest(plain, [*known, *DEPRECATED_NAMES])
+        return Option(normal_name, deprecated.type, meaning=meaning)
+    if normal_name in known:
+        return known[normal_name]
+    meant = nearest(normal_name, [*known, *DEPRECATED_NAMES])
     hint = f": did you mean {meant}?" if meant else "."
     raise UserError(f"run_qa takes no hyperparameter {name}{hint} `python build.py hyperparameters` lists all.")
 

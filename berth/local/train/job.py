@@ -203,11 +203,11 @@ class _Running:
 
 def _run(session: RunSession, job: TrainingJob, log: Callable[[str], None], watch: Watch) -> TrainOutcome:
     """The whole job inside its session."""
-    saved = session.scratch / "checkpoints" if job.checkpoints is None else job.checkpoints
-    saved.mkdir(exist_ok=True)
-    before = FolderSnapshot.take(saved)
+    checkpoints = session.scratch / "checkpoints" if job.checkpoints is None else job.checkpoints
+    checkpoints.mkdir(exist_ok=True)
+    before = FolderSnapshot.take(checkpoints)
     with JobLog(job.output, log, session.interrupts) as job_log:
-        containers = _create_hosts(session, job, saved)
+        containers = _create_hosts(session, job, checkpoints)
         watch(session.interrupts)
         return _carry_out(_Running(session, job, containers, before, job_log))
 
@@ -228,14 +228,17 @@ def _all_channels(session: RunSession, job: TrainingJob) -> dict[str, Path]:
     return channels
 
 
-def _create_hosts(session: RunSession, job: TrainingJob, saved: Path) -> dict[str, Container]:
-    """Creates each host's /opt/ml and its container; saved: the folder of all hosts' checkpoints."""
+def _create_hosts(session: RunSession, job: TrainingJob, checkpoints: Path) -> dict[str, Container]:
+    """Creates each host's /opt/ml and its container; checkpoints: the folder that the hosts share."""
     secrets = write_pip_secrets(job.code, job.environment, session.scratch, os.environ)
     hosts = opt_ml.host_names(job.hosts)
 
     def create(name: str) -> Container:
         root = session.scratch / name
-        writable = {**opt_ml.host_mounts(root, has_code=job.code is not None), f"{opt_ml.ROOT}/checkpoints": saved}
+        writable = {
+            **opt_ml.host_mounts(root, has_code=job.code is not None),
+            f"{opt_ml.ROOT}/checkpoints": checkpoints,
+        }
         read_only = {**opt_ml.channel_mounts(job.channels), **secrets.mounts}
         config = opt_ml.HostConfig(
             host=name,
