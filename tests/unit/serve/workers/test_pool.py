@@ -64,7 +64,7 @@ def start() -> Iterator[Pools]:
         pool, callbacks = WorkerPool([settings] * workers, RequestLimits(seconds=seconds), DOUBLE), Callbacks()
         pools.append(pool)
         pool.start()
-        pool.tell(callbacks.on_ready, callbacks.on_failure)
+        pool.set_callbacks(callbacks.on_ready, callbacks.on_failure)
         assert callbacks.changed.wait(20)
         return pool, callbacks
 
@@ -224,7 +224,7 @@ def test_pool_fails_if_the_command_can_not_be_run() -> None:
     settings, callbacks = WorkerSettings(Path("/opt/ml/model"), 1, "cpu"), Callbacks()
     pool = WorkerPool([settings], RequestLimits(), ["/no/python"])
     pool.start()
-    pool.tell(callbacks.on_ready, callbacks.on_failure)
+    pool.set_callbacks(callbacks.on_ready, callbacks.on_failure)
     wait_until(lambda: callbacks.failures)
     assert "it can't be started: No such file or directory" in callbacks.failures[0]
     pool.stop()
@@ -269,7 +269,7 @@ def test_slow_on_ready_callback_does_not_block_requests() -> None:
     pool.start()
     try:
         wait_until(lambda: pool.available)
-        threading.Thread(target=pool.tell, args=(on_ready, print), daemon=True).start()
+        threading.Thread(target=pool.set_callbacks, args=(on_ready, print), daemon=True).start()
         assert callback_started.wait(20)
         assert pool.available
         assert int(pool.submit([row(70)]).result(20)[0].start[0]) == 70
