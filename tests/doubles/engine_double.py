@@ -8,8 +8,18 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from docker.errors import APIError
+from requests import Response
+
 VERSION = {"ApiVersion": "1.43", "MinAPIVersion": "1.24", "Version": "24.0.0", "Components": [{"Name": "Engine"}]}
 FAILURE = (500, {"message": "open /var/lib/docker/repositories.json: input/output error"})
+
+
+def api_error(status: int, explanation: str) -> APIError:
+    """The SDK's error for an answer of the engine."""
+    response = Response()
+    response.status_code, response.url = status, "http+docker://localhost/v1.43/containers/create"
+    return APIError("refused", response=response, explanation=explanation)
 
 
 class EngineDouble(ThreadingHTTPServer):

@@ -23,11 +23,6 @@ def test_run_parallel_returns_user_errors_beside_results() -> None:
     assert str(second) == "2 is wrong."
 
 
-def test_items_run_at_the_same_time() -> None:
-    meeting = threading.Barrier(3, timeout=30)
-    assert sorted(run_parallel([0, 1, 2], lambda item, _: meeting.wait())) == [0, 1, 2]
-
-
 def test_run_all_stops_at_the_first_error() -> None:
     finished: list[int] = []
 
@@ -73,14 +68,6 @@ def test_settle_waits_for_the_end_and_raises_no_error() -> None:
     task.settle(30)
     with pytest.raises(ZeroDivisionError):
         task.result()
-
-
-def test_result_raises_the_error_of_the_work() -> None:
-    def work() -> None:
-        raise UserError("it is wrong.")
-
-    with pytest.raises(UserError, match=r"it is wrong\."):
-        BackgroundTask(work).result()
 
 
 @pytest.mark.slow

@@ -1,65 +1,54 @@
 """Every command reports each error of the Docker SDK as one sentence, without a traceback."""
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 from docker import APIClient
 from docker.credentials.errors import StoreError
-from docker.errors import APIError, DockerException, InvalidVersion
+from docker.errors import DockerException, InvalidVersion
 from requests import Request, Response
 from requests.exceptions import ChunkedEncodingError, ConnectionError, ReadTimeout
 from urllib3.exceptions import ProtocolError, ReadTimeoutError
 
 from berth.common import engine
 from berth.common.engine_errors import explain
-from tests.doubles.engine_double import EngineDouble, engine_double
+from tests.doubles.engine_double import EngineDouble, api_error, engine_double
+from tests.doubles.programs import shell_program
 
-
-def answer(status: int, explanation: str) -> APIError:
-    response = Response()
-    response.status_code, response.url = status, "http+docker://localhost/v1.43/containers/create"
-    return APIError("refused", response=response, explanation=explanation)
-
-
-def request_to(url: str) -> Any:
-    return Request("GET", url).prepare()
-
-
-POOL: Any = None
 LOST = ConnectionError(ProtocolError("aborted", ConnectionResetError(104, "Connection reset by peer")))
 
 
 @pytest.mark.parametrize(
     ("error", "parts"),
     [
-        pytest.param(answer(500, "input/output error"), ("engine failed: input/output error.",), id="failed"),
-        pytest.param(answer(409, "conflict"), ("engine refused a request: conflict.",), id="refused"),
+        pytest.param(api_error(500, "input/output error"), ("engine failed: input/output error.",), id="failed"),
+        pytest.param(api_error(409, "conflict"), ("engine refused a request: conflict.",), id="refused"),
         pytest.param(
-            answer(500, "write /var/lib/docker/tmp/x: no space left on device"),
+            api_error(500, "write /var/lib/docker/tmp/x: no space left on device"),
             ("no space left on device", "python build.py clean"),
             id="full",
         ),
         pytest.param(
-            answer(400, 'invalid mount config for type "bind": bind source path does not exist: /tmp/x'),
+            api_error(400, 'invalid mount config for type "bind": bind source path does not exist: /tmp/x'),
             ("/tmp/x", "TMPDIR"),
             id="folder-not-shared",
         ),
-        pytest.param(answer(500, "exec format error"), ("linux/amd64", "doctor"), id="another-platform"),
+        pytest.param(api_error(500, "exec format error"), ("linux/amd64", "doctor"), id="another-platform"),
         pytest.param(LOST, ("connection to the Docker engine broke off",), id="lost"),
         pytest.param(ChunkedEncodingError("cut"), ("broke off",), id="lost-in-a-stream"),
         pytest.param(ProtocolError("cut"), ("broke off",), id="lost-below-requests"),
         pytest.param(ReadTimeout("timed out"), ("does not answer in time",), id="silent"),
-        pytest.param(ReadTimeoutError(POOL, "/", "timed out"), ("does not answer in time",), id="silent-in-a-stream"),
+        pytest.param(ReadTimeoutError(None, "/", "timed out"), ("does not answer in time",), id="silent-in-a-stream"),
         pytest.param(
-            ConnectionError("x", request=request_to("https://pypi.org/simple/pip/")), ("pypi.org",), id="not-the-engine"
+            ConnectionError("x", request=Request(url="https://pypi.org/pip/")),
+            ("pypi.org",),
+            id="not-the-engine",
         ),
         pytest.param(
-            ConnectionError("x", request=request_to("http://10.0.0.2:2375/v1.43/info")),
+            ConnectionError("x", request=Request(url="http://10.0.0.2:2375/v1.43/info")),
             ("Docker engine",),
             id="engine-by-tcp",
         ),
@@ -102,7 +91,7 @@ def test_podman_error_without_message_field_is_explained() -> None:
 
 
 def test_explain_omits_passwords_in_urls() -> None:
-    assert "hunter2" not in explain(answer(500, "Get https://me:hunter2@registry.corp/v2/: EOF"))
+    assert "hunter2" not in explain(api_error(500, "Get https://me:hunter2@registry.corp/v2/: EOF"))
 
 
 @pytest.fixture
@@ -155,11 +144,8 @@ def test_error_names_broken_credential_helper(
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     (tmp_path / "config.json").write_text('{"credsStore": "berth-test"}')
     if helper:
-        program = tmp_path / "docker-credential-berth-test"
-        program.write_text(f"#!/bin/sh\n{helper}\n")
-        program.chmod(0o755)
+        shell_program(tmp_path / "docker-credential-berth-test", helper)
         monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-        assert shutil.which("docker-credential-berth-test")
     with pytest.raises(Exception) as raised:  # noqa: PT011  # of any type: `explain` handles all
         engine.pull("debian:12", 5)
     sentence = explain(raised.value) or str(raised.value)

@@ -5,16 +5,11 @@ import pytest
 from berth.common.errors import Problems, UserError, refuse
 
 
-def test_refuse_reports_each_problem_once() -> None:
+@pytest.mark.parametrize("opening", ["", "the image can't be had: "])
+def test_refuse_reports_each_problem_once_after_the_opening(opening: str) -> None:
     with pytest.raises(UserError) as refusal:
-        refuse(["a is too long: shorten it."], [], iter(["b is empty: fill it.", "a is too long: shorten it."]))
-    assert str(refusal.value) == "a is too long: shorten it.\nb is empty: fill it."
-
-
-def test_opening_precedes_the_first_problem() -> None:
-    with pytest.raises(UserError) as refusal:
-        refuse(["one.", "two."], opening="the image can't be had: ")
-    assert str(refusal.value) == "the image can't be had: one.\ntwo."
+        refuse(["a is long: cut it."], [], iter(["b is empty: fill it.", "a is long: cut it."]), opening=opening)
+    assert str(refusal.value) == f"{opening}a is long: cut it.\nb is empty: fill it."
 
 
 def test_refuse_without_problems_raises_nothing() -> None:

@@ -67,13 +67,6 @@ def test_exchange_swaps_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(os.listdir(tmp_path)) == 4
 
 
-def test_link_files_copies_if_hard_links_fail(source: Path, context: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "link", no_links)
-    link_files([source], context, same_content)
-    assert (context / source.name).read_bytes() == source.read_bytes()
-    assert os.listdir(context) == [source.name]
-
-
 def no_links(*_: object) -> None:
     raise OSError("no links across file systems")
 
@@ -88,6 +81,7 @@ def test_leftover_temporary_file_is_not_written_through(
     monkeypatch.setattr(os, "link", no_links)
     link_files([source], context, same_content)
     assert other.read_bytes() == b"unrelated"
+    assert (context / source.name).read_bytes() == source.read_bytes(), "without links, files are copied"
     assert os.listdir(context) == [source.name]
 
 
@@ -102,23 +96,21 @@ def test_ctrl_c_leaves_no_temporary_file(source: Path, context: Path, monkeypatc
     assert os.listdir(context) == []
 
 
-def explained(error: OSError, folder: Path) -> str:
-    with pytest.raises(UserError) as refusal, explain_os_errors(folder, "x"):
-        raise error
-    return str(refusal.value)
+FULL = "the disk of {folder} is full, and x does not fit: free some room there, then run the command again."
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_error_for_full_disk(number: int, tmp_path: Path) -> None:
-    assert explained(OSError(number, "full"), tmp_path) == (
-        f"the disk of {tmp_path} is full, and x does not fit: free some room there, then run the command again."
-    )
-
-
-def test_error_for_read_only_folder(tmp_path: Path) -> None:
-    assert explained(OSError(errno.EROFS, "Read-only file system"), tmp_path) == (
-        f"x can't be written to {tmp_path} (Read-only file system): check that this user may write there."
-    )
+@pytest.mark.parametrize(
+    ("number", "sentence"),
+    [
+        (errno.ENOSPC, FULL),
+        (errno.EDQUOT, FULL),
+        (errno.EROFS, "x can't be written to {folder} (why): check that this user may write there."),
+    ],
+)
+def test_errors_of_the_disk_are_explained(number: int, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as refusal, explain_os_errors(tmp_path, "x"):
+        raise OSError(number, "why")
+    assert str(refusal.value) == sentence.format(folder=tmp_path)
 
 
 @pytest.mark.parametrize("below", ["", "a/b"])

@@ -1,9 +1,9 @@
 """A double of ECR's evaluator of lifecycle policies: moto stores policies, but does not evaluate them. Pure.
 
-It follows the evaluation rules of AWS's user guide (LifecyclePolicies.html). Rules are applied from the lowest
+It follows the evaluation rules of AWS's user guide (LifecyclePolicies.html), and agrees with the examples A and B of
+its page lifecycle_policy_examples.html, section "Filtering on multiple rules". Rules are applied from the lowest
 rulePriority up. A rule with several patterns matches an image that has a tag for each. A count keeps the images pushed
-last, and also counts images that an earlier rule expires. Only the first rule that an image matches can expire
-it.
+last, and also counts images that an earlier rule expires. Only the first rule that an image matches can expire it.
 """
 
 import re

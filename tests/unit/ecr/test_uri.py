@@ -37,15 +37,30 @@ FIRST = Pushed(
 ELSEWHERE = replace(FIRST, host="127.0.0.1:6000")
 LATER = replace(FIRST, host="127.0.0.1:7000", config="sha256:c2", local_id="sha256:c2")
 GPU = replace(FIRST, profile="cu130")
+MINE = replace(FIRST, repository="mytrain", config="sha256:m", local_id="sha256:m", derived="mytrain:latest")
+IMAGE = local_image({}, "sha256:c1")
+MY_IMAGE = local_image({}, "sha256:m", name="mytrain:latest", derived=True)
 
 
-def local(image_id: str) -> LocalImage:
-    return local_image({}, image_id)
+@pytest.mark.parametrize(
+    ("image", "local", "record", "places"),
+    [
+        pytest.param("train", IMAGE, [FIRST, GPU, ELSEWHERE, LATER], [FIRST, ELSEWHERE], id="all"),
+        pytest.param("train", local_image({}, "sha256:new"), [FIRST, LATER], [], id="build-that-was-not-pushed"),
+        pytest.param("serve", None, [FIRST], [], id="other-image"),
+        pytest.param("train", None, [FIRST, ELSEWHERE, LATER], [LATER], id="last-push-without-the-image"),
+        pytest.param("train", IMAGE, [FIRST, MINE], [FIRST], id="berths-image"),
+        pytest.param("train", None, [FIRST, MINE], [FIRST], id="derived-is-not-berths"),
+        pytest.param("train", MY_IMAGE, [FIRST, MINE], [MINE], id="derived"),
+    ],
+)
+def test_pushed_places(image: str, local: LocalImage | None, record: list[Pushed], places: list[Pushed]) -> None:
+    assert pushed_places(image, "cpu", local, record) == places
 
 
-def test_pushed_places_finds_all_places_of_the_local_build() -> None:
-    record = [FIRST, GPU, ELSEWHERE, LATER]
-    assert pushed_places("train", "cpu", local("sha256:c1"), record) == [FIRST, ELSEWHERE]
+@pytest.mark.parametrize(("name", "places"), [("mytrain", [MINE]), ("berth-train:cpu", [])])
+def test_pushed_places_by_name_are_those_of_derived_images(name: str, places: list[Pushed]) -> None:
+    assert pushed_places_by_name(name, [FIRST, MINE]) == places
 
 
 @pytest.mark.parametrize(
@@ -59,15 +74,6 @@ def test_pushed_places_finds_all_places_of_the_local_build() -> None:
 )
 def test_named_place(image: str | None, place: str | None) -> None:
     assert named_place(image, [FIRST, ELSEWHERE]) == place
-
-
-def test_build_that_was_not_pushed_has_no_place() -> None:
-    assert pushed_places("train", "cpu", local("sha256:new"), [FIRST, LATER]) == []
-    assert pushed_places("serve", "cpu", None, [FIRST]) == []
-
-
-def test_pushed_places_without_the_image_returns_the_last_push() -> None:
-    assert pushed_places("train", "cpu", None, [FIRST, ELSEWHERE, LATER]) == [LATER]
 
 
 ECR = "111122223333.dkr.ecr.{}.amazonaws.com"
@@ -161,16 +167,3 @@ def test_choice_notes() -> None:
         f"{FIRST.name} is on this machine, and SageMaker can't pull from it: use it in local mode, and push to ECR for "
         "an estimator on AWS."
     ]
-
-
-MINE = replace(FIRST, repository="mytrain", config="sha256:m", local_id="sha256:m", derived="mytrain:latest")
-
-
-def test_derived_image_has_its_own_places() -> None:
-    record = [FIRST, MINE]
-    assert pushed_places("train", "cpu", local("sha256:c1"), record) == [FIRST]
-    assert pushed_places("train", "cpu", None, record) == [FIRST]
-    mine = replace(local("sha256:m"), name="mytrain:latest", derived=True)
-    assert pushed_places("train", "cpu", mine, record) == [MINE]
-    assert pushed_places_by_name("mytrain", record) == [MINE]
-    assert pushed_places_by_name("berth-train:cpu", record) == []

@@ -50,7 +50,7 @@ class Waits(threading.Event):
         return self.is_set()
 
 
-def run(engine: ScriptedEngine) -> tuple[frozenset[str], list[float], list[bool]]:
+def run(engine: Any) -> tuple[frozenset[str], list[float], list[bool]]:
     """The layers that were sent, the waits in seconds, and `renew` of each login."""
     waits = Waits()
     logins: list[bool] = []
@@ -59,8 +59,7 @@ def run(engine: ScriptedEngine) -> tuple[frozenset[str], list[float], list[bool]
         logins.append(renew)
         return Credentials("AWS", f"token-{len(logins)}")
 
-    client: Any = engine
-    return push_with_retries(PushContext(client, waits), PLACE, login), waits.seconds, logins
+    return push_with_retries(PushContext(engine, waits), PLACE, login), waits.seconds, logins
 
 
 def no_login(*, renew: bool) -> None:
@@ -68,7 +67,7 @@ def no_login(*, renew: bool) -> None:
 
 
 def test_successful_push_is_tried_once() -> None:
-    engine = ScriptedEngine([LAYER])
+    engine: Any = ScriptedEngine([LAYER])
     sent, waits, logins = run(engine)
     assert (set(sent), waits, logins) == ({"a" * 12}, [], [False])
     assert engine.logins == [{"username": "AWS", "password": "token-1"}]
@@ -82,34 +81,33 @@ def test_waits_double_until_a_layer_arrives() -> None:
 
 def test_expired_token_is_renewed_without_a_wait() -> None:
     expired = [LAYER, failing("denied: Your authorization token has expired. Reauthenticate and try again.")]
-    engine = ScriptedEngine(expired, [{"status": "Layer already exists", "id": "a" * 12}])
+    engine: Any = ScriptedEngine(expired, [{"status": "Layer already exists", "id": "a" * 12}])
     sent, waits, logins = run(engine)
     assert (set(sent), waits, logins) == ({"a" * 12}, [0.0], [False, True])
     assert engine.logins[1]["password"] == "token-2"
 
 
-def test_login_refused_twice_is_an_error() -> None:
-    engine = ScriptedEngine([failing("no basic auth credentials")])
-    with pytest.raises(UserError, match=r"does not accept the login"):
-        run(engine)
-    assert len(engine.logins) == 2
-
-
-def test_push_gives_up_after_six_failures() -> None:
-    engine = ScriptedEngine([failing("unexpected EOF")])
-    with pytest.raises(UserError, match=r"complete layers are not sent again"):
-        run(engine)
-    assert len(engine.logins) == TRIES
-
-
 RETRIED = [{"status": f"Retrying in {seconds} seconds", "id": "a" * 12} for seconds in (5, 4)]
 
 
-def test_failure_after_the_engines_own_retries_is_tried_once_more() -> None:
-    engine = ScriptedEngine([*RETRIED, failing("HTTP status: 500 Internal")])
-    with pytest.raises(UserError, match=r"a full disk"):
+@pytest.mark.parametrize(
+    ("events", "message", "tries"),
+    [
+        pytest.param([failing("no basic auth credentials")], "does not accept the login", 2, id="login-refused-twice"),
+        pytest.param([failing("unexpected EOF")], "complete layers are not sent again", TRIES, id="gives-up"),
+        pytest.param(
+            [*RETRIED, failing("HTTP status: 500 Internal")], "a full disk", 2, id="after-the-engines"
+        ),
+        pytest.param(
+            [failing("name unknown: The repository does not exist")], "does not exist, or no longer", 1, id="permanent"
+        ),
+    ],
+)
+def test_push_fails_after_tries_that_can_help(events: list[dict[str, Any]], message: str, tries: int) -> None:
+    engine = ScriptedEngine(events)
+    with pytest.raises(UserError, match=message):
         run(engine)
-    assert len(engine.logins) == 2
+    assert len(engine.logins) == tries
 
 
 def test_retries_of_the_engine_and_ours_are_printed_once() -> None:
@@ -117,35 +115,26 @@ def test_retries_of_the_engine_and_ours_are_printed_once() -> None:
         'Patch "http://registry.example/v2/berth-train/blobs/uploads/1?_state=abc": write tcp 10.0.0.1:4: broken pipe'
     )
     lines: list[str] = []
-    client: Any = ScriptedEngine([*RETRIED, failing(broken)], [LAYER])
-    push_with_retries(PushContext(client, Waits(), say=lines.append), PLACE, no_login)
+    engine: Any = ScriptedEngine([*RETRIED, failing(broken)], [LAYER])
+    push_with_retries(PushContext(engine, Waits(), say=lines.append), PLACE, no_login)
     retry_line = "a layer does not get through; the engine tries it again by itself, for up to 50 s"
     assert lines == [f"{PLACE}: {retry_line}", f"{PLACE}: broken pipe; trying again in 4 s, 0 of 1 layers are there"]
 
 
-def test_permanent_error_is_not_retried() -> None:
-    engine = ScriptedEngine([failing("name unknown: The repository does not exist")])
-    with pytest.raises(UserError, match=r"does not exist, or no longer"):
-        run(engine)
-    assert len(engine.logins) == 1
-
-
 def test_stopped_push_does_not_start() -> None:
-    engine = ScriptedEngine([LAYER])
-    client: Any = engine
+    engine: Any = ScriptedEngine([LAYER])
     stopped = threading.Event()
     stopped.set()
     with pytest.raises(KeyboardInterrupt):
-        push_with_retries(PushContext(client, stopped), PLACE, no_login)
+        push_with_retries(PushContext(engine, stopped), PLACE, no_login)
     assert engine.logins == []
 
 
 def test_stop_ends_the_wait_before_a_retry() -> None:
-    engine = ScriptedEngine([failing("toomanyrequests: slow down")])
-    client: Any = engine
+    engine: Any = ScriptedEngine([failing("toomanyrequests: slow down")])
     stopped = threading.Event()
     with pytest.raises(KeyboardInterrupt):
-        push_with_retries(PushContext(client, stopped, say=lambda line: stopped.set()), PLACE, no_login)
+        push_with_retries(PushContext(engine, stopped, say=lambda line: stopped.set()), PLACE, no_login)
     assert len(engine.logins) == 1
 
 
@@ -178,26 +167,24 @@ class LostEngine(ScriptedEngine):
     ],
 )
 def test_lost_engine_is_reported(error: Exception) -> None:
-    engine = LostEngine(error)
-    client: Any = engine
+    engine: Any = LostEngine(error)
     with pytest.raises(UserError, match=r"the Docker engine went away .* start it again, then push again"):
         run(engine)
-    with pytest.raises(UserError, match=r"the Docker engine went away"), tagged(client, "sha256:1", PLACE):
+    with pytest.raises(UserError, match=r"the Docker engine went away"), tagged(engine, "sha256:1", PLACE):
         pytest.fail("the engine can't tag the image")
 
 
 def test_lost_engine_does_not_hide_the_error_of_the_push(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = LostEngine(requests.ConnectionError("Connection refused"))
+    engine: Any = LostEngine(requests.ConnectionError("Connection refused"))
     monkeypatch.setattr(engine, "tag", lambda *_: None)
-    client: Any = engine
-    with pytest.raises(UserError, match="error of the push"), tagged(client, "sha256:1", PLACE):
+    with pytest.raises(UserError, match="error of the push"), tagged(engine, "sha256:1", PLACE):
         raise UserError("error of the push.")
 
 
 def test_missing_image_is_reported_when_it_is_tagged() -> None:
-    client: Any = LostEngine(docker.errors.APIError("404", explanation="No such image: sha256:1"))
+    engine: Any = LostEngine(docker.errors.APIError("404", explanation="No such image: sha256:1"))
     with pytest.raises(UserError, match=r"can't tag sha256:1 as registry.example/berth-train:1 \(No such image"):
-        with tagged(client, "sha256:1", PLACE):
+        with tagged(engine, "sha256:1", PLACE):
             pytest.fail("the engine can't tag the image")
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import docker
 import pytest
@@ -57,8 +58,7 @@ def push(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         client = RepositoryClient(registry, "berth-train", lambda *, renew: None, ecr)
         task = PushTask(IMAGE, client, None, (IMAGE.push_tag, *tags), apply=False)
         printed: list[str] = []
-        engine: Any = None
-        context = PushContext(engine, threading.Event(), printed.append)
+        context = PushContext(MagicMock(), threading.Event(), printed.append)
         return push_one(context, Preflight(task), bill, threading.Lock()), printed, put
 
     return run

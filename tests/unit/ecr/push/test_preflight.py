@@ -70,13 +70,6 @@ def test_second_image_of_a_commit_gets_its_own_tag_and_a_warning(preflight_of: A
     assert warning in found.lines
 
 
-def test_release_tag_of_another_profile_does_not_move(preflight_of: Any) -> None:
-    theirs = image(1, {**CLEAN, labels.PROFILE: "cu130"})
-    found = preflight_of(image(2, CLEAN), ["1.0"], {"1.0": theirs})
-    assert (found.task.tags, found.problems) == ((BUILD, "1.0-cpu-hf4"), ())
-    assert any("the image of profile cu130; this image is tagged 1.0-cpu-hf4" in line for line in found.warnings)
-
-
 def test_immutable_release_tag_is_refused_and_names_its_image(preflight_of: Any) -> None:
     first = image(1, CLEAN)
     found = preflight_of(image(2, {**CLEAN, f"{labels.SOURCE}.revision": "0" * 12}), ["1.0"], {"1.0": first})

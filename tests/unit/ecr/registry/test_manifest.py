@@ -38,16 +38,17 @@ def made(media_type: str, **value: Any) -> Manifest:
     return Manifest(media_type, json.dumps({"schemaVersion": 2, "mediaType": media_type, **value}).encode())
 
 
+def image_manifest(media_type: str, layers: tuple[str, ...], config: str, **value: Any) -> Manifest:
+    found = [part(kind, digest, size) for kind, digest, size in zip(layers, (A, B), (100, 200), strict=False)]
+    return made(media_type, config=part(config, C), layers=found, **value)
+
+
 def docker(*layers: str, config: str = DOCKER_CONFIG, **value: Any) -> Manifest:
-    kinds = layers or (DOCKER_LAYER, DOCKER_LAYER)
-    found = [part(kind, digest, size) for kind, digest, size in zip(kinds, (A, B), (100, 200), strict=False)]
-    return made(DOCKER_MANIFEST, config=part(config, C), layers=found, **value)
+    return image_manifest(DOCKER_MANIFEST, layers or (DOCKER_LAYER, DOCKER_LAYER), config, **value)
 
 
 def oci(*layers: str, config: str = OCI_CONFIG, **value: Any) -> Manifest:
-    kinds = layers or (OCI_LAYER, OCI_LAYER)
-    found = [part(kind, digest, size) for kind, digest, size in zip(kinds, (A, B), (100, 200), strict=False)]
-    return made(OCI_MANIFEST, config=part(config, C), layers=found, **value)
+    return image_manifest(OCI_MANIFEST, layers or (OCI_LAYER, OCI_LAYER), config, **value)
 
 
 def index(*members: dict[str, Any], media_type: str = OCI_INDEX) -> Manifest:

@@ -1,10 +1,9 @@
 """Account, region and clients from boto3's settings, and AWS's errors as sentences."""
 
 import base64
-import http.server
 import json
-import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,13 +17,14 @@ from berth.common.errors import UserError
 from berth.ecr.repositories import aws_errors
 from berth.ecr.repositories.aws import Aws
 from berth.ecr.repositories.names import EcrRegistry
+from tests.doubles.http_server import serving
 
 ACCOUNT = "123456789012"  # moto's own
 REGISTRY = EcrRegistry(ACCOUNT, "eu-west-1")
 ARN = REGISTRY.arn("berth-train")
 
 
-class FaultyAws(http.server.BaseHTTPRequestHandler):
+class FaultyAws(BaseHTTPRequestHandler):
     """A double of AWS that gives `answers` one after the other, and repeats the last."""
 
     answers: ClassVar[list[tuple[int, str]]] = []
@@ -48,11 +48,9 @@ def faulty_aws(monkeypatch: pytest.MonkeyPatch, credentials: None) -> Iterator[t
     """AWS at a loopback address, which boto3 reads from its variables."""
     monkeypatch.setattr(FaultyAws, "requests", [])
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), FaultyAws) as server:
-        threading.Thread(target=server.serve_forever, args=(0.05,)).start()
-        monkeypatch.setenv("AWS_ENDPOINT_URL_ECR", f"http://127.0.0.1:{server.server_port}")
+    with serving(FaultyAws) as address:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_ECR", address)
         yield FaultyAws
-        server.shutdown()
 
 
 @pytest.fixture
@@ -147,14 +145,6 @@ def test_missing_settings_are_reported_before_any_request(monkeypatch: pytest.Mo
     )
     (tmp_path / "config").write_text("[profile")
     assert registry_error("eu-west-1").endswith(f"Unable to parse config file: {tmp_path}/config.")
-
-
-def test_credential_process_is_named_without_its_output(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "config").write_text("[profile p]\ncredential_process = sh -c 'echo canary-secret >&2; exit 1'\n")
-    monkeypatch.setenv("AWS_PROFILE", "p")
-    assert registry_error("eu-west-1") == (
-        "AWS credentials can't be read from custom-process: run it alone to see its error."
-    )
 
 
 def test_error_for_unreachable_endpoint(monkeypatch: pytest.MonkeyPatch, credentials: None) -> None:
@@ -327,24 +317,26 @@ def test_boto3_errors_are_explained(error: Exception, beginning: str) -> None:
     assert "canary" not in str(raised.value)
 
 
-@pytest.mark.parametrize("page", ["<html><body>Welcome</body></html>", "{}", "[]", "null", "7", "no JSON", ""])
-def test_error_for_answer_that_is_not_from_ecr(page: str, faulty_aws: type[FaultyAws]) -> None:
-    faulty_aws.answers = [(200, page)]
-    sentence = "the answer of ECR has no valid token: check AWS_ENDPOINT_URL_ECR."
-    if page in ("[]", "null", "7"):
-        sentence = (
-            "the answer to ecr:GetAuthorizationToken is not from AWS: check AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_* and "
-            "HTTPS_PROXY."
-        )
+NO_TOKEN = "the answer of ECR has no valid token: check AWS_ENDPOINT_URL_ECR."
+NOT_FROM_AWS = (
+    "the answer to ecr:GetAuthorizationToken{} is not from AWS: check AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_* and "
+    "HTTPS_PROXY."
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "page", "sentence"),
+    [
+        *((200, page, NO_TOKEN) for page in ("<html><body>Welcome</body></html>", "{}", "no JSON", "")),
+        *((200, page, NOT_FROM_AWS.format("")) for page in ("[]", "null", "7")),
+        (403, "<html><title>Blocked</title></html>", NOT_FROM_AWS.format(" (403)")),
+    ],
+)
+def test_error_for_answer_that_is_not_from_ecr(
+    status: int, page: str, sentence: str, faulty_aws: type[FaultyAws]
+) -> None:
+    faulty_aws.answers = [(status, page)]
     assert registry_error("eu-west-1") == sentence
-
-
-def test_proxys_web_page_is_not_quoted(faulty_aws: type[FaultyAws]) -> None:
-    faulty_aws.answers = [(403, "<html><title>Blocked</title></html>")]
-    assert registry_error("eu-west-1") == (
-        "the answer to ecr:GetAuthorizationToken (403) is not from AWS: check AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_* and "
-        "HTTPS_PROXY."
-    )
 
 
 @pytest.mark.parametrize("address", ["", "https://example.com", 7])
@@ -366,13 +358,13 @@ def test_clients_and_logins_are_cached(credentials: None) -> None:
     assert aws.login(REGISTRY.region) is not aws.login("us-east-1")
 
 
-def test_explain_aws_errors_passes_other_exceptions_on() -> None:
-    with pytest.raises(KeyError, match="ours"), aws_errors.explain_aws_errors("ecr:PutImage"):
-        {}["ours"]
-
-
 def test_missing_credentials_are_reported_at_the_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # other tests of this process may have used it
     with pytest.raises(UserError, match="there are no AWS credentials"):
         ask()
     assert boto3.DEFAULT_SESSION is None  # sessions are not shared between threads
+
+
+def test_explain_aws_errors_passes_other_exceptions_on() -> None:
+    with pytest.raises(KeyError, match="ours"), aws_errors.explain_aws_errors("ecr:PutImage"):
+        {}["ours"]

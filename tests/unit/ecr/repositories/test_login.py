@@ -18,6 +18,7 @@ from berth.ecr.registry.challenge import Credentials
 from berth.ecr.repositories.aws import Aws
 from berth.ecr.repositories.login import MARGIN, EcrLogin, StoredLogin
 from berth.ecr.repositories.names import EcrRegistry
+from tests.doubles.programs import shell_program
 
 CANARY = "canary-9f8e7d"
 REGISTRY = EcrRegistry("123456789012", "eu-west-1")
@@ -67,22 +68,16 @@ def test_token_is_cached_until_shortly_before_it_expires() -> None:
     stub.assert_no_pending_responses()
 
 
-def test_refused_token_is_fetched_again() -> None:
-    clock = Clock()
-    end = clock.time + timedelta(hours=12)
-    client, stub = stubbed(answer("one", end), answer("two", end))
-    login = EcrLogin(client, clock)
-    assert [login(renew=False).password, login(renew=True).password, login(renew=False).password] == [
-        "one",
-        "two",
-        "two",
-    ]
-    stub.assert_no_pending_responses()
-
-
-def test_token_that_seems_expired_is_used_until_it_is_refused() -> None:
-    """moto's tokens expired in 2015. With a clock that is far ahead every token seems expired."""
-    client, stub = stubbed(*[answer(str(number), datetime(2015, 1, 1, tzinfo=UTC)) for number in range(2)])
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param(datetime(2999, 1, 1, tzinfo=UTC), id="valid"),
+        # moto's tokens expired in 2015. With a clock that is far ahead every token seems expired.
+        pytest.param(datetime(2015, 1, 1, tzinfo=UTC), id="seems-expired"),
+    ],
+)
+def test_new_token_is_used_until_it_is_refused(end: datetime) -> None:
+    client, stub = stubbed(answer("0", end), answer("1", end))
     login = EcrLogin(client)
     assert [login(renew=renew).password for renew in (False, False, True, False)] == ["0", "0", "1", "1"]
     stub.assert_no_pending_responses()
@@ -104,14 +99,6 @@ def test_error_for_answer_without_token(wrong: dict[str, Any]) -> None:
         EcrLogin(client)(renew=False)
     assert str(refusal.value) == ("the answer of ECR has no valid token: check AWS_ENDPOINT_URL_ECR.")
     assert CANARY not in "".join(traceback.format_exception(refusal.value))
-
-
-def test_missing_permission_for_the_token_is_reported() -> None:
-    client = boto3.Session().client("ecr", region_name="eu-west-1")
-    with Stubber(client) as stub:
-        stub.add_client_error("get_authorization_token", "AccessDeniedException")
-        with pytest.raises(UserError, match="permission for ecr:GetAuthorizationToken is missing"):
-            EcrLogin(client)(renew=False)
 
 
 def test_token_is_not_in_repr_or_logs(
@@ -142,13 +129,6 @@ def docker_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "config.json"
 
 
-def helper(folder: Path, script: str) -> None:
-    """Writes the credential helper `canary`, a shell script."""
-    path = folder / "docker-credential-canary"
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-
-
 def stored(user: str = "me", password: str = CANARY) -> dict[str, str]:
     return {"auth": base64.b64encode(f"{user}:{password}".encode()).decode()}
 
@@ -174,11 +154,10 @@ def test_stored_login_returns_none_without_credentials(content: str, docker_conf
 @pytest.mark.parametrize("key", ["credsStore", "credHelpers"])
 def test_credential_helper_is_used(key: str, docker_config: Path) -> None:
     docker_config.write_text(json.dumps({key: "canary" if key == "credsStore" else {HOST: "canary"}}))
-    helper(
-        docker_config.parent, f"""read host; echo "{{\\"Username\\": \\"$host\\", \\"Secret\\": \\"{CANARY}\\"}}" """
-    )
+    program = docker_config.with_name("docker-credential-canary")
+    shell_program(program, f"""read host; echo "{{\\"Username\\": \\"$host\\", \\"Secret\\": \\"{CANARY}\\"}}" """)
     assert StoredLogin(HOST)(renew=False) == Credentials(HOST, CANARY)
-    helper(docker_config.parent, "echo credentials not found in native keychain; exit 1")
+    shell_program(program, "echo credentials not found in native keychain; exit 1")
     assert StoredLogin(HOST)(renew=False) is None
 
 
@@ -191,7 +170,7 @@ def test_failing_helper_is_named_without_its_output(
 ) -> None:
     docker_config.write_text('{"credsStore": "canary"}')
     if script is not None:
-        helper(docker_config.parent, script)
+        shell_program(docker_config.with_name("docker-credential-canary"), script)
     with pytest.raises(UserError) as refusal:
         StoredLogin(HOST)(renew=False)
     assert str(refusal.value) == (
@@ -202,31 +181,21 @@ def test_failing_helper_is_named_without_its_output(
     assert len(recwarn) == 0
 
 
-@pytest.mark.parametrize(
-    "auths", [[], {HOST: "x"}, {HOST: {"auth": CANARY}}, {HOST: {"auth": "é"}}, {HOST: {"auth": 5}}]
-)
-def test_malformed_login_is_refused(auths: Any, docker_config: Path) -> None:
-    docker_config.write_text(json.dumps({"auths": auths or [CANARY]}))
-    assert_unreadable(docker_config)
+LOGINS = [[CANARY], {HOST: "x"}, {HOST: {"auth": CANARY}}, {HOST: {"auth": "é"}}, {HOST: {"auth": 5}}]
+MALFORMED = [CANARY, f'["{CANARY}"]', "[]", "5", '{"credHelpers": 5}', '{"auths": {}', "\0"]
 
 
-@pytest.mark.parametrize("content", [CANARY, f'["{CANARY}"]', "[]", "5", '{"credHelpers": 5}', '{"auths": {}', "\0"])
-def test_malformed_configuration_is_refused(content: str, docker_config: Path) -> None:
-    docker_config.write_text(content)
-    assert_unreadable(docker_config)
-
-
-def test_folder_in_place_of_the_configuration_is_refused(docker_config: Path) -> None:
-    docker_config.mkdir()
-    assert_unreadable(docker_config)
-
-
-def assert_unreadable(file: Path) -> None:
+@pytest.mark.parametrize("content", [*(json.dumps({"auths": each}) for each in LOGINS), *MALFORMED, None])
+def test_malformed_configuration_or_login_is_refused(content: str | None, docker_config: Path) -> None:
+    if content is None:
+        docker_config.mkdir()
+    else:
+        docker_config.write_text(content)
     with pytest.raises(UserError) as refusal:
         StoredLogin(HOST)(renew=False)
     assert str(refusal.value) == (
-        f"the logins in {file} can't be read: fix that file, or move it away and run `docker login {HOST}` and then "
-        "this command again."
+        f"the logins in {docker_config} can't be read: fix that file, or move it away and run `docker login {HOST}` "
+        "and then this command again."
     )
     assert CANARY not in "".join(traceback.format_exception(refusal.value))
 

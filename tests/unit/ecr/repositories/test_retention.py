@@ -19,21 +19,6 @@ def rule(priority: int, pattern: str, count: int) -> dict[str, Any]:
     return {"rulePriority": priority, "selection": {**selection, "countNumber": count}, "action": {"type": "expire"}}
 
 
-GUIDES_IMAGES = [Image("A", 1, ("beta-1", "prod-1")), Image("B", 2, ("beta-2", "prod-2")), Image("C", 3, ("beta-3",))]
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "expired_digests"),
-    [
-        pytest.param("prod*", "beta*", {"A"}, id="first-rule-keeps-B"),
-        pytest.param("beta*", "prod*", {"A", "B"}, id="first-rule-matches-both"),
-    ],
-)
-def test_double_agrees_with_the_examples_of_the_user_guide(first: str, second: str, expired_digests: set[str]) -> None:
-    """The examples A and B are in lifecycle_policy_examples.html, section "Filtering on multiple rules"."""
-    assert expired({"rules": [rule(1, first, 1), rule(2, second, 1)]}, GUIDES_IMAGES, 4) == expired_digests
-
-
 class Repository:
     """A repository whose policy is evaluated each night."""
 
