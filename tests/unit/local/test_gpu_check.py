@@ -88,35 +88,6 @@ def test_gpu_check_fails_if_a_check_failed(engine: Engine, tmp_path: Path) -> No
     assert (tmp_path / "gpu-check.json").exists()
 
 
-def test_missing_nvidia_runtime_is_reported_before_missing_images(engine: Engine, tmp_path: Path) -> None:
-    engine.info, engine.images = {"Runtimes": {"runc": {}}}, []
-    with pytest.raises(UserError) as refusal:
-        gpu_check.measure_gpus("cu130", tmp_path / "gpu-check.json")
-    assert str(refusal.value) == (
-        "This engine has no NVIDIA runtime, so it can't pass a GPU on: install nvidia-container-toolkit, run "
-        "`sudo nvidia-ctk runtime configure --runtime=docker` and restart the engine, or run `python bench/gpu.py`, "
-        "which needs no Docker."
-    )
-
-
-def test_gpu_check_reports_missing_image(engine: Engine, tmp_path: Path) -> None:
-    engine.images = IMAGES[:1]
-    with pytest.raises(UserError) as refusal:
-        gpu_check.measure_gpus("cu130", tmp_path / "gpu-check.json")
-    assert str(refusal.value) == (
-        "there is no image berth-serve:cu130 here: build it with `python build.py build serve --profile cu130`."
-    )
-    assert engine.created == []
-
-
-def test_gpu_check_refuses_profile_without_cuda(engine: Engine, tmp_path: Path) -> None:
-    with pytest.raises(UserError) as refusal:
-        gpu_check.measure_gpus("cpu", tmp_path / "gpu-check.json")
-    assert str(refusal.value) == (
-        "The images of profile cpu have no CUDA and use no GPU: choose --profile cu130 or cu124."
-    )
-
-
 def test_make_gpu_check_passes_the_profile() -> None:
     for words, profile in (((), "cu130"), (("GPU_PROFILE=cu124",), "cu124")):
         command = ["make", "--dry-run", "--no-print-directory", "gpu-check", *words]
@@ -124,26 +95,50 @@ def test_make_gpu_check_passes_the_profile() -> None:
         assert f"build.py gpu-check --profile {profile} --json out/gpu-check.json" in done.stdout
 
 
-def test_error_of_engine_without_gpu_driver(engine: Engine, tmp_path: Path) -> None:
-    engine.refusal = "nvidia-container-cli: initialization error: nvml error: driver not loaded"
+@pytest.mark.parametrize(
+    ("state", "profile", "sentence"),
+    [
+        pytest.param(
+            {"info": {"Runtimes": {"runc": {}}}, "images": []},
+            "cu130",
+            "This engine has no NVIDIA runtime, so it can't pass a GPU on: install nvidia-container-toolkit, run "
+            "`sudo nvidia-ctk runtime configure --runtime=docker` and restart the engine, or run `python "
+            "bench/gpu.py`, which needs no Docker.",
+            id="no-runtime-and-no-images",
+        ),
+        pytest.param(
+            {"images": IMAGES[:1]},
+            "cu130",
+            "there is no image berth-serve:cu130 here: build it with `python build.py build serve --profile cu130`.",
+            id="missing-image",
+        ),
+        pytest.param(
+            {},
+            "cpu",
+            "The images of profile cpu have no CUDA and use no GPU: choose --profile cu130 or cu124.",
+            id="profile-without-cuda",
+        ),
+        pytest.param(
+            {"refusal": "nvidia-container-cli: nvml error: driver not loaded"},
+            "cu130",
+            "from berth-train:cu130: nvidia-container-cli: nvml error: driver not loaded: "
+            "run this on a machine where `nvidia-smi` lists a GPU whose driver answers.",
+            id="no-driver",
+        ),
+        pytest.param(
+            {"report": None, "code": 1, "printed": "berth: all-reduce\nberth: error: no GPU: run this …\n".encode()},
+            "cu130",
+            "The check in berth-train:cu130 ended with exit code 1 and no result: no GPU: run this …",
+            id="no-result",
+        ),
+    ],
+)
+def test_check_that_gives_no_report_is_an_error(
+    state: dict[str, Any], profile: str, sentence: str, engine: Engine, tmp_path: Path
+) -> None:
+    vars(engine).update(state)
     with pytest.raises(UserError) as refusal:
-        gpu_check.measure_gpus("cu130", tmp_path / "gpu-check.json", log=str, say=str)
-    sentence = str(refusal.value)
-    assert sentence.startswith("The engine can't start berth-")
-    assert sentence.endswith(
-        "nvml error: driver not loaded: run this on a machine where `nvidia-smi` lists a GPU whose driver answers."
-    )
-
-
-def test_gpu_check_reports_error_of_image_without_result(engine: Engine, tmp_path: Path) -> None:
-    engine.report, engine.code = None, 1
-    engine.printed = (
-        b"berth: all-reduce\nberth: error: There is no GPU that torch can use here: run this \xe2\x80\xa6\n"
-    )
-    with pytest.raises(UserError) as refusal:
-        gpu_check.measure_gpus("cu130", tmp_path / "gpu-check.json", log=str, say=str)
-    assert str(refusal.value) == (
-        "The check in berth-train:cu130 ended with exit code 1 and no result: "
-        "There is no GPU that torch can use here: run this …"
-    )
+        gpu_check.measure_gpus(profile, tmp_path / "gpu-check.json", log=str, say=str)
+    assert str(refusal.value).endswith(sentence)
     assert not (tmp_path / "gpu-check.json").exists()
+    assert [each["image"] for each in engine.created] == IMAGES[: bool({"refusal", "report"} & state.keys())]

@@ -95,9 +95,7 @@ RETRIED = [{"status": f"Retrying in {seconds} seconds", "id": "a" * 12} for seco
     [
         pytest.param([failing("no basic auth credentials")], "does not accept the login", 2, id="login-refused-twice"),
         pytest.param([failing("unexpected EOF")], "complete layers are not sent again", TRIES, id="gives-up"),
-        pytest.param(
-            [*RETRIED, failing("HTTP status: 500 Internal")], "a full disk", 2, id="after-the-engines"
-        ),
+        pytest.param([*RETRIED, failing("HTTP status: 500 Internal")], "a full disk", 2, id="after-the-engines"),
         pytest.param(
             [failing("name unknown: The repository does not exist")], "does not exist, or no longer", 1, id="permanent"
         ),

@@ -47,11 +47,15 @@ def wheel_in(folder: Path, name: str, version: str, requires: str = "") -> bytes
     return content
 
 
+def versions(request: locks.LockRequest, folder: Path = Path()) -> dict[str, str]:
+    """The versions that the lock of a request has, above locks in a folder."""
+    text = locks.resolve(request, replace(CPU, torch_index=""), [], folder / "locks")
+    return {name: version for name, version, _ in lock_text.entries(text)}
+
+
 def resolved(*requirements: str, **options: Any) -> dict[str, str]:
     """The versions that a lock of these requirements has."""
-    request = locks.LockRequest("cpu/deps-train.txt", requirements, **options)
-    text = locks.resolve(request, replace(CPU, torch_index=""), [], Path())
-    return {name: version for name, version, _ in lock_text.entries(text)}
+    return versions(locks.LockRequest("cpu/deps-train.txt", requirements, **options))
 
 
 @pytest.mark.slow
@@ -90,14 +94,6 @@ def test_releases_without_wheels_are_not_resolved(index: JsonIndex) -> None:
     assert resolved("learn") == {"joblib": "1.0", "learn": "1.0"}
     with pytest.raises(uv.NoSolution, match=r"joblib\S* has no usable wheels .*learn\S* depends on joblib"):
         resolved("learn==2.0")
-
-
-def test_torch_index_toml_names_only_torch() -> None:
-    assert locks.torch_index_toml(CPU, []) == (
-        '[[tool.uv.index]]\nname = "torch"\nurl = "https://download.pytorch.org/whl/cpu"\nexplicit = true\n'
-        '[tool.uv.sources]\ntorch = { index = "torch" }\n'
-    )
-    assert locks.torch_index_toml(replace(CPU, torch_index=""), [pins.ROOT]) == ""
 
 
 @pytest.mark.parametrize("folder_has", ["both", "torch"])
@@ -167,11 +163,6 @@ def above(index: JsonIndex, tmp_path: Path) -> locks.LockRequest:
         above=True,
         preferred=("cpu/openvino.txt", "cpu/deps-train.txt"),
     )
-
-
-def versions(request: locks.LockRequest, tmp_path: Path) -> dict[str, str]:
-    text = locks.resolve(request, replace(CPU, torch_index=""), [], tmp_path / "locks")
-    return {name: version for name, version, _ in lock_text.entries(text)}
 
 
 def test_set_repeats_packages_whose_lower_version_does_not_fit(above: locks.LockRequest, tmp_path: Path) -> None:

@@ -19,6 +19,12 @@ CPU_TORCH, CUDA_TORCH = (f'torch = "{PINS.profile(name).torch}"' for name in ("c
 BUILT_PROFILES = [name for name in PINS.profiles if (DOCKER / "locks" / name).exists()]
 
 
+def load_text(folder: Path, text: str) -> pins.Pins:
+    """The pins of a pins.toml with this text."""
+    (folder / "pins.toml").write_text(text)
+    return pins_file.load(folder / "pins.toml")
+
+
 def all_locks(profile: str) -> str:
     return "".join(path.read_text() for path in sorted((DOCKER / "locks" / profile).glob("*.txt")))
 
@@ -200,47 +206,47 @@ def test_unknown_profile_names_the_nearest(name: str, suggestion: str) -> None:
 def test_error_in_pins_toml_names_table_and_key(old: str, new: str, message: str, tmp_path: Path) -> None:
     text = pins.PATH.read_text()
     assert old in text
-    path = tmp_path / "pins.toml"
-    path.write_text(text.replace(old, new, 1))
     with pytest.raises(UserError) as refusal:
-        pins_file.load(path)
+        load_text(tmp_path, text.replace(old, new, 1))
     assert message in str(refusal.value)
     assert str(refusal.value).endswith(".")
 
 
-def test_type_errors_in_pins_toml_are_reported_together(tmp_path: Path) -> None:
-    path = tmp_path / "pins.toml"
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        pytest.param(
+            {
+                'mpi4py = "4.1.2"\n': "",
+                "train = 410": 'train = "410"',
+                "[base]\n": '[base]\nimaeg = "x"\n',
+            },
+            "imaeg of [base] is unknown (did you mean image?) in pins.toml.\nmpi4py of [packages] is missing in "
+            "pins.toml.\ntrain of [profiles.cpu.budget] is not a whole number in pins.toml. Fix ",
+            id="types",
+        ),
+        pytest.param(
+            {
+                'triton = "3.7.1"': 'triton = "none"',
+                'efa = "1.47.0"': 'efa = "1.48.0"',
+                'triton = "3.1.0"\n': "",
+            },
+            '[profiles.cu130] has efa 1.48.0, but there is no [files."efa-1.48.0"]: add its url and sha256, or write '
+            'efa = "none".\n[profiles.cu130] has cuda, cudnn, nccl but not triton: pin the versions that its '
+            "torch requires, or none of them.\n[profiles.cu124] has cuda, cudnn, nccl but "
+            "not triton: pin the versions that its torch requires, or none of them. Fix ",
+            id="values",
+        ),
+    ],
+)
+def test_errors_in_pins_toml_are_reported_together(changes: dict[str, str], sentence: str, tmp_path: Path) -> None:
     text = pins.PATH.read_text()
-    for old, new in (
-        ('mpi4py = "4.1.2"\n', ""),
-        ("train = 410", 'train = "410"'),
-        ("[base]\n", '[base]\nimaeg = "x"\n'),
-    ):
+    for old, new in changes.items():
         assert old in text
         text = text.replace(old, new, 1)
-    path.write_text(text)
     with pytest.raises(UserError) as refusal:
-        pins_file.load(path)
-    assert str(refusal.value) == (
-        "imaeg of [base] is unknown (did you mean image?) in pins.toml.\nmpi4py of [packages] is missing in "
-        "pins.toml.\ntrain of [profiles.cpu.budget] is not a whole number in pins.toml. Fix "
-        f"{path}, or restore it from the repository."
-    )
-
-
-def test_value_errors_in_pins_toml_are_reported_together(tmp_path: Path) -> None:
-    path = tmp_path / "pins.toml"
-    text = pins.PATH.read_text().replace('triton = "3.7.1"', 'triton = "none"')
-    path.write_text(text.replace('efa = "1.47.0"', 'efa = "1.48.0"', 1).replace('triton = "3.1.0"\n', ""))
-    with pytest.raises(UserError) as refusal:
-        pins_file.load(path)
-    assert str(refusal.value) == (
-        '[profiles.cu130] has efa 1.48.0, but there is no [files."efa-1.48.0"]: add its url and sha256, or write '
-        'efa = "none".\n[profiles.cu130] has cuda, cudnn, nccl but not triton: pin the versions that its torch '
-        "requires, or none of them.\n[profiles.cu124] has cuda, cudnn, nccl but "
-        "not triton: pin the versions that its torch requires, or none of them. Fix "
-        f"{path}, or restore it from the repository."
-    )
+        load_text(tmp_path, text)
+    assert str(refusal.value) == f"{sentence}{tmp_path}/pins.toml, or restore it from the repository."
 
 
 def test_profile_names_are_read_without_validation(tmp_path: Path) -> None:
@@ -254,16 +260,13 @@ def test_profile_names_are_read_without_validation(tmp_path: Path) -> None:
 
 
 def test_profile_may_set_cuda_to_none(tmp_path: Path) -> None:
-    path = tmp_path / "pins.toml"
-    path.write_text(pins.PATH.read_text().replace("[profiles.cpu]\n", '[profiles.cpu]\ncuda = "none"\n'))
-    assert pins_file.load(path).profile("cpu") == CPU
+    text = pins.PATH.read_text().replace("[profiles.cpu]\n", '[profiles.cpu]\ncuda = "none"\n')
+    assert load_text(tmp_path, text).profile("cpu") == CPU
 
 
 def test_instances_are_optional(tmp_path: Path) -> None:
-    path = tmp_path / "pins.toml"
     head, _, tail = pins.PATH.read_text().partition("[profiles.cpu.instances]\n")
-    path.write_text(head + tail.partition("\n\n")[2])
-    assert not any(pins_file.load(path).profile("cpu").instances.values())
+    assert not any(load_text(tmp_path, head + tail.partition("\n\n")[2]).profile("cpu").instances.values())
     assert all(profile_pins.instances["train"] for profile_pins in PINS.profiles.values())
 
 
@@ -281,19 +284,13 @@ key_fingerprint = "4e90 91bc"
 """
 
 
-def with_files(tmp_path: Path, text: str) -> pins.Pins:
-    path = tmp_path / "pins.toml"
-    path.write_text(pins.PATH.read_text() + text)
-    return pins_file.load(path)
-
-
 def test_file_is_found_by_part_or_part_and_version(tmp_path: Path) -> None:
     file = PINS.file("smddp")
     assert (file.key, file.part, file.version) == ("smddp-2.6.0", "smddp", "2.6.0")
     assert PINS.file("smddp-2.6.0") == file
     with pytest.raises(UserError, match=r"no file 'gdrcopy': name one of efa-1\.47\.0, smddp-2\.6\.0"):
         PINS.file("gdrcopy")
-    all_pins = with_files(tmp_path, FILE)
+    all_pins = load_text(tmp_path, pins.PATH.read_text() + FILE)
     with pytest.raises(UserError, match=r"has several files for efa: name one of efa-1\.47\.0, efa-1\.0\."):
         all_pins.file("efa")
     found = all_pins.file("efa-1.0")
@@ -312,17 +309,10 @@ def test_file_is_found_by_part_or_part_and_version(tmp_path: Path) -> None:
 )
 def test_incomplete_file_table_is_refused(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(UserError) as refusal:
-        with_files(tmp_path, text)
+        load_text(tmp_path, pins.PATH.read_text() + text)
     assert message in str(refusal.value)
 
 
 def test_version_has_one_source() -> None:
     assert pins.version() == tomllib.loads((pins.ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert f"## {pins.version()}" in (pins.ROOT / "CHANGELOG.md").read_text()
-
-
-def test_docker_folder_does_not_shadow_docker_sdk() -> None:
-    assert not (DOCKER / "__init__.py").exists()
-    import docker
-
-    assert hasattr(docker, "from_env")

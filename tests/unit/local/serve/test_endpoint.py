@@ -2,11 +2,10 @@
 
 import json
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -15,6 +14,7 @@ import pytest
 from berth.common.errors import UserError
 from berth.local.serve import endpoint
 from berth.local.signals import Interrupted
+from tests.doubles.http_server import serving
 
 
 def test_require_port_refuses_port_in_use() -> None:
@@ -182,12 +182,9 @@ class Scripted(BaseHTTPRequestHandler):
 
 def test_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    with HTTPServer(("127.0.0.1", 0), Scripted) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}"
+    with serving(Scripted) as url:
         assert endpoint.ask(url, "Rain?", "It rains.") == {"score": 0.5, "start": 3, "end": 8, "answer": "rains"}
         with pytest.raises(UserError, match="The endpoint answered 400: no rain"):
             endpoint.ask(url, "Snow?", "It rains.")
-        server.shutdown()
     with pytest.raises(UserError, match="gave no answer"):
         endpoint.ask(url, "Rain?", "It rains.")

@@ -117,12 +117,18 @@ def test_successful_job_reports_output_archive_and_deleted_checkpoints(
     assert printed == [*([] if own_folder else deleted), f"The job's files in /opt/ml/output/data are in {archive}."]
 
 
-def test_refused_job_creates_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = MagicMock()
-    engine.info.return_value = {"MemTotal": 1e9, "NCPU": 2}
-    monkeypatch.setattr(job, "connect", lambda: engine)
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MagicMock:
+    """An engine with 1 GB of memory and two cores."""
+    double = MagicMock(**{"info.return_value": {"MemTotal": 1e9, "NCPU": 2}})
+    monkeypatch.setattr(job, "connect", lambda: double)
     monkeypatch.setattr(cleanup, "scratch_root", lambda: tmp_path / "scratch")
     monkeypatch.setattr(cleanup, "remove_stale_runs", MagicMock())
+    return double
+
+
+@pytest.mark.usefixtures("engine")
+def test_refused_job_creates_no_folder(tmp_path: Path) -> None:
     (tmp_path / "train.json").write_text("{}")
     wrong: dict[str, dict[str, Any]] = {
         "1000 hosts need": {"hosts": 1000},
@@ -141,16 +147,12 @@ def test_refused_job_creates_no_folder(tmp_path: Path, monkeypatch: pytest.Monke
         assert {path.name for path in tmp_path.iterdir()} <= {"train.json", "empty", "scratch"}
 
 
+@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize(("hosts", "warned"), [(2, False), (40, True)])
 def test_warning_for_more_hosts_than_cores(
     hosts: int, warned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = MagicMock()
-    engine.info.return_value = {"MemTotal": 64e9, "NCPU": 2}
-    monkeypatch.setattr(job, "connect", lambda: engine)
-    monkeypatch.setattr(job.checks, "available_mb", lambda engines_mb: engines_mb)
-    monkeypatch.setattr(cleanup, "scratch_root", lambda: tmp_path / "scratch")
-    monkeypatch.setattr(cleanup, "remove_stale_runs", MagicMock())
+    monkeypatch.setattr(job.checks, "available_mb", lambda engines_mb: 64_000)
     (tmp_path / "empty").mkdir()
     printed: list[str] = []
     slow_job = job.TrainingJob(

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,13 +70,8 @@ def test_job_with_own_program_needs_neither_data_nor_model(
         assert "--data is missing" in refused(problems)
 
 
-def test_program_of_a_source_folder_is_train_py_by_default(tmp_path: Path) -> None:
+def test_program_of_a_source_folder_is_the_named_one(tmp_path: Path) -> None:
     (tmp_path / "main.py").touch()
-    problems = Problems()
-    choose_program(tmp_path, None, {}, {}, problems)
-    assert refused(problems) == (
-        f"there is no train.py in {tmp_path}: give --entry-point the name of your program, such as main.py."
-    )
     problems = Problems()
     for entry_point, program_hyperparameters, variables in (
         ("main.py", {}, {}),
@@ -94,20 +90,22 @@ def test_program_of_a_source_folder_is_train_py_by_default(tmp_path: Path) -> No
     problems.refuse()
 
 
-def test_two_named_programs_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("has_code", "entry_point", "hyperparameters", "variables", "fact"),
+    [
+        (True, None, {}, {}, "no train.py in {code}: give --entry-point the name of your program, such as main.py."),
+        (True, "main.py", {}, {"SAGEMAKER_PROGRAM": "train.py"}, "main.py would not run: SAGEMAKER_PROGRAM=train.py"),
+        (True, "main.py", {"sagemaker_program": "train.py"}, {}, "-p sagemaker_program=train.py"),
+        (False, "train.py", {}, {}, "`-e SAGEMAKER_PROGRAM=train.py`"),
+    ],
+)
+def test_missing_or_second_program_is_refused(
+    has_code: bool, entry_point: str | None, hyperparameters: Any, variables: Any, fact: str, tmp_path: Path
+) -> None:
     (tmp_path / "main.py").touch()
     problems = Problems()
-    choose_program(tmp_path, "main.py", {}, {"SAGEMAKER_PROGRAM": "train.py"}, problems)
-    assert "the program main.py would not run: SAGEMAKER_PROGRAM=train.py" in refused(problems)
-    problems = Problems()
-    choose_program(tmp_path, "main.py", {"sagemaker_program": "train.py"}, {}, problems)
-    assert "-p sagemaker_program=train.py" in refused(problems)
-
-
-def test_error_for_entry_point_without_code_names_the_variable() -> None:
-    problems = Problems()
-    choose_program(None, "train.py", {}, {}, problems)
-    assert "`-e SAGEMAKER_PROGRAM=train.py`" in refused(problems)
+    choose_program(tmp_path if has_code else None, entry_point, hyperparameters, variables, problems)
+    assert fact.format(code=tmp_path) in refused(problems)
 
 
 def test_duplicate_names_are_refused() -> None:
