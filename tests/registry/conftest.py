@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -154,25 +153,3 @@ def client_of(waits: Waits) -> MakeClient:
 def client(registry: Registry, client_of: MakeClient) -> Client:
     """Our client of the plain registry."""
     return client_of(registry)
-
-
-FAULTS = pytest.StashKey[list[str]]()
-
-
-@pytest.fixture
-def fault_row(request: pytest.FixtureRequest) -> Callable[[str, str, int], None]:
-    """`fault_row(fault, result, again)` adds a row to the table of faults; again: bytes that were sent twice."""
-
-    def note(fault: str, result: str, again: int) -> None:
-        rows = request.config.stash.setdefault(FAULTS, [])
-        rows.append(f"{fault} | {result} | {again / 1e6:.1f}")
-
-    return note
-
-
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Prints the table of faults."""
-    if rows := config.stash.get(FAULTS, []):
-        terminalreporter.section("faults of a push: fault | result | MB sent again")
-        for row in rows:
-            terminalreporter.line(row)

@@ -246,25 +246,3 @@ def lone_hosts(client: docker.DockerClient, tmp_path: Path) -> LoneHosts:
             yield containers
 
     return start
-
-
-FAULTS = pytest.StashKey[list[str]]()
-
-
-@pytest.fixture
-def fault_row(request: pytest.FixtureRequest) -> Callable[[str, str, int, float], None]:
-    """Records a row: the fault, the reported sentence, the exit code, and the seconds until the last host exited."""
-
-    def note(fault: str, sentence: str, code: int, seconds: float) -> None:
-        rows = request.config.stash.setdefault(FAULTS, [])
-        rows.append(f"{fault} | {sentence} | {code} | {seconds:.1f}")
-
-    return note
-
-
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Print the table of faults at the end of the test run."""
-    if rows := config.stash.get(FAULTS, []):
-        terminalreporter.section("faults: fault | reported sentence | exit code | seconds until the last host exited")
-        for row in rows:
-            terminalreporter.line(row)

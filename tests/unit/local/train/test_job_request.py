@@ -67,7 +67,9 @@ def test_job_with_own_program_needs_neither_data_nor_model(
     assert ("model_name_or_path" in job.all_hyperparameters) == (runs is None)
     if runs is None:
         require_input(None, None, complete, problems)
+        require_input(tmp_path, None, complete, problems)
         assert "--data is missing" in refused(problems)
+        assert "there is no model to start from" in refused(problems)
 
 
 def test_program_of_a_source_folder_is_the_named_one(tmp_path: Path) -> None:
