@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from secrets import token_hex
@@ -20,8 +19,8 @@ from berth.images.build.base import VARIABLE, local_base
 from berth.images.build.buildkit_log import Progress
 from berth.images.inspect.layers import read_layers
 from berth.images.pins import pins, pins_file
-
-CommandLine = Callable[..., subprocess.CompletedProcess[str]]
+from tests.doubles.package_index import wheel
+from tests.images.conftest import CommandLine
 
 
 def stages_that_ran(built: docker_build.Built) -> set[str]:
@@ -175,14 +174,11 @@ ls /opt
 def test_manipulated_wheel_cache_does_not_change_a_layer(
     client: docker.DockerClient, profile: pins.Profile, tmp_path: Path
 ) -> None:
-    wheel = tmp_path / "wheels" / "pinned-1.0-py3-none-any.whl"
-    wheel.parent.mkdir()
-    with zipfile.ZipFile(wheel, "w") as file:
-        file.writestr("pinned.py", 'print("as pinned")\n')
-        file.writestr("pinned-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: pinned\nVersion: 1.0\n")
-        file.writestr("pinned-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        file.writestr("pinned-1.0.dist-info/RECORD", "")
-    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    file = tmp_path / "wheels" / "pinned-1.0-py3-none-any.whl"
+    file.parent.mkdir()
+    packed = wheel("pinned", 'print("as pinned")\n')
+    file.write_bytes(packed)
+    digest = hashlib.sha256(packed).hexdigest()
     (tmp_path / "lock.txt").write_text(f"pinned==1.0 --hash=sha256:{digest}\n")
     mounts = {
         pins.ROOT / "docker" / "layers" / "common.sh": "layer/common.sh",

@@ -8,8 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -24,8 +23,9 @@ from berth.images.clean import remove_all
 from berth.images.pins import pins
 from berth.local import demo
 from berth.local.serve.endpoint import ask
+from tests.doubles.package_index import wheel
+from tests.images.conftest import CommandLine
 
-CommandLine = Callable[..., subprocess.CompletedProcess[str]]
 BUILD = [sys.executable, str(pins.ROOT / "build.py")]
 
 
@@ -185,12 +185,7 @@ def test_job_gets_wheels_and_ca_for_its_requirements(
     wheels, code = tmp_path / "wheels", tmp_path / "src"
     for folder in (wheels, code):
         folder.mkdir()
-    with zipfile.ZipFile(wheels / "lent_here-1.0-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("lent_here.py", "print('lent')\n")
-        about = "lent_here-1.0.dist-info"
-        wheel.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: lent-here\nVersion: 1.0\n")
-        wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        wheel.writestr(f"{about}/RECORD", "")
+    (wheels / "lent_here-1.0-py3-none-any.whl").write_bytes(wheel("lent_here", "print('lent')\n"))
     (code / "requirements.txt").write_text("--no-index\nlent-here==1.0\n")
     (code / "train.py").write_text(
         "import os, lent_here\nprint(os.environ['PIP_CERT'], len(open('/run/secrets/ca').read()) > 0)\n"

@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import docker
 import pytest
@@ -10,8 +10,8 @@ import pytest
 from berth.common import engine
 from berth.images.build import base
 from berth.images.pins import pins, pins_file
+from tests.images.conftest import CommandLine
 
-CommandLine = Callable[..., subprocess.CompletedProcess[str]]
 TAG = "berth-test-plain:1"
 
 

@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import tarfile
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import docker
 import pytest
 
+from tests.doubles.package_index import wheel
 from tests.local_mode import sdk
 from tests.local_mode.conftest import remove_what_the_sdk_left
 from tests.local_mode.test_sdk_v2 import RECIPE, SERVE, TRAIN
@@ -104,13 +104,9 @@ def source_code(folder: Path) -> dict[str, str]:
     """Makes a source folder: the script, its requirements, and a wheel."""
     folder.mkdir(exist_ok=True)
     shutil.copy(SCRIPT, folder)
-    wheel, info = "berth_sample-1.0-py3-none-any.whl", "berth_sample-1.0.dist-info"
-    with zipfile.ZipFile(folder / wheel, "w") as archive:
-        archive.writestr("berth_sample.py", "VALUE = 'from the wheel'\n")
-        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: berth-sample\nVersion: 1.0\n")
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(f"{info}/RECORD", "")
-    (folder / "requirements.txt").write_text(f"./{wheel}\n")
+    name = "berth_sample-1.0-py3-none-any.whl"
+    (folder / name).write_bytes(wheel("berth_sample", "VALUE = 'from the wheel'\n"))
+    (folder / "requirements.txt").write_text(f"./{name}\n")
     return {"source_dir": str(folder), "entry_script": SCRIPT.name, "requirements": "requirements.txt"}
 
 

@@ -5,10 +5,7 @@ import os
 import shutil
 import tarfile
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,38 +14,17 @@ import pytest
 
 from berth.common.errors import UserError
 from berth.images.pins import pins
-from berth.local.serve.endpoint import Endpoint, EndpointOptions, ask, deploy
+from berth.local.serve.endpoint import EndpointOptions, ask, deploy
 from berth.local.train.job import TrainingJob, run_training_job
+from tests.conftest import Excerpt
+from tests.images.serve.served import Served
 
-Excerpt = Callable[[str, int], dict[str, Any]]
 PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
 IMAGE = f"berth-serve:{PROFILE}"
 QUESTION = {
     "question": "What does Philipp do for living?",
     "context": "My Name is Philipp and I am a data scientist who lives in Tacoma, Washington.",
 }
-DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-
-@dataclass
-class Served:
-    """A running endpoint and what its container has printed so far."""
-
-    endpoint: Endpoint
-    log: list[str] = field(default_factory=list)
-
-    def request(self, path: str, body: bytes | None = None) -> tuple[int, Any]:
-        """Status and JSON body of a GET, or of a POST if there is a body."""
-        return request(f"{self.endpoint.url}{path}", body)
-
-
-def request(url: str, body: bytes | None = None) -> tuple[int, Any]:
-    http_request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
-    try:
-        with DIRECT.open(http_request, timeout=60) as response:
-            return response.status, json.load(response)
-    except urllib.error.HTTPError as error:
-        return error.code, json.load(error)
 
 
 def unexpected(log: list[str]) -> list[str]:
@@ -77,11 +53,20 @@ def archive(pretrained: Path, excerpt: Excerpt, tmp_path_factory: pytest.TempPat
 
 
 @pytest.fixture(scope="module")
-def served(archive: Path) -> Iterator[Served]:
-    log: list[str] = []
+def log() -> list[str]:
+    """What the container of `served` has printed so far."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def served(archive: Path, log: list[str]) -> Iterator[Served]:
     with deploy(EndpointOptions(archive, IMAGE, port=None), log=log.append) as endpoint:
-        yield Served(endpoint, log)
+        yield Served(endpoint.container)
     print("\n".join(log))
+
+
+def answer_of(served: Served, question: str, context: str) -> dict[str, Any]:
+    return ask(f"http://127.0.0.1:{served.port}", question, context)
 
 
 def assert_answer(answer: Any, context: str) -> None:
@@ -100,11 +85,7 @@ def test_archive_contains_no_manifest_json(archive: Path) -> None:
 
 
 def test_ping_reports_precision(served: Served) -> None:
-    assert served.request("/ping") == (200, {"status": "ready", "precision": "fp32"})
-
-
-def test_short_question_is_answered(served: Served) -> None:
-    assert_answer(ask(served.endpoint.url, **QUESTION), QUESTION["context"])
+    assert served.ping()[:2] == (200, {"status": "ready", "precision": "fp32"})
 
 
 def test_questions_of_a_list_are_answered_in_order(served: Served, excerpt: Excerpt) -> None:
@@ -114,19 +95,19 @@ def test_questions_of_a_list_are_answered_in_order(served: Served, excerpt: Exce
             questions += [
                 {"question": question["question"], "context": paragraph["context"]} for question in paragraph["qas"]
             ]
-    status, answers = served.request("/invocations", json.dumps({"inputs": questions}).encode())
+    status, answers, _ = served.ask(questions)
     assert status == 200
     assert len(answers) == len(questions) >= 13
     for question, answer in zip(questions, answers, strict=True):
         assert_answer(answer, question["context"])
-    assert answers[0] == pytest.approx(ask(served.endpoint.url, **QUESTION), abs=1e-4)
+    assert answers[0] == pytest.approx(answer_of(served, **QUESTION), abs=1e-4)
 
 
 def test_long_context_with_unusual_characters_is_answered(served: Served, excerpt: Excerpt) -> None:
     contexts = [paragraph["context"] for each in excerpt("heldout", 40)["data"] for paragraph in each["paragraphs"]]
     context = "\r\n🙂 e\u0301 ".join([*contexts, QUESTION["context"]])
     assert len(context.split()) > 2 * 384, "more than two windows"
-    assert_answer(ask(served.endpoint.url, QUESTION["question"], context), context)
+    assert_answer(answer_of(served, QUESTION["question"], context), context)
 
 
 REFUSED = {
@@ -140,7 +121,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_invalid_request_gets_400_with_the_reason(served: Served, name: str) -> None:
     body, fact = REFUSED[name]
-    status, answer = served.request("/invocations", body)
+    status, answer, _ = served.request("/invocations", body)
     assert status == 400
     assert set(answer) == {"error", "error_type"}
     assert answer["error_type"] == "bad_request"
@@ -148,7 +129,7 @@ def test_invalid_request_gets_400_with_the_reason(served: Served, name: str) -> 
 
 
 def test_unknown_path_gets_404(served: Served) -> None:
-    status, answer = served.request("/predict")
+    status, answer, _ = served.request("/predict")
     assert (status, answer["error_type"]) == (404, "not_found")
 
 
@@ -184,9 +165,7 @@ def test_ping_and_log_report_a_broken_model_before_the_exit(
         labels={"berth.test": "1"},
     )
     try:
-        container.reload()
-        url = f"http://127.0.0.1:{container.ports['8080/tcp'][0]['HostPort']}/ping"
-        status, answer = wait_for_outcome(url)
+        status, answer = wait_for_outcome(Served(container))
         code = container.wait(timeout=60)["StatusCode"]
         log = container.logs().decode()
     finally:
@@ -200,12 +179,12 @@ def test_ping_and_log_report_a_broken_model_before_the_exit(
     assert "Traceback" not in log, log
 
 
-def wait_for_outcome(url: str) -> tuple[int, Any]:
+def wait_for_outcome(served: Served) -> tuple[int, Any]:
     """Status and body of the first /ping that does not report that the model is being loaded."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
-            status, answer = request(url)
+            status, answer, _ = served.ping()
         except OSError:
             status, answer = 0, {"error": "being loaded"}
         if "being loaded" not in answer.get("error", ""):
@@ -229,6 +208,7 @@ def test_model_without_answer_head_is_refused_before_it_is_served(pretrained: Pa
     assert time.monotonic() - reported < 8, "deploy must not wait for the 10 s that the server stays up on an endpoint"
 
 
-def test_log_of_a_healthy_server_has_no_warning(served: Served) -> None:
-    assert any("ready: loaded in" in line for line in served.log)
-    assert unexpected(served.log) == []
+@pytest.mark.usefixtures("served")
+def test_log_of_a_healthy_server_has_no_warning(log: list[str]) -> None:
+    assert any("ready: loaded in" in line for line in log)
+    assert unexpected(log) == []

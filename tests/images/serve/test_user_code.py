@@ -3,12 +3,12 @@
 import json
 import shutil
 import time
-import zipfile
 from pathlib import Path
 
 import pytest
 from docker.types import LogConfig
 
+from tests.doubles.package_index import wheel
 from tests.images.serve.conftest import Serve, StartContainer
 from tests.images.serve.served import Served
 
@@ -41,12 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "code").mkdir(parents=True)
     (folder / "code/inference.py").write_text(HANDLER)
     (folder / "code/requirements.txt").write_text("--no-index --find-links .\nvendored\n")
-    metadata = "vendored-1.0.dist-info"
-    with zipfile.ZipFile(folder / "code/vendored-1.0-py3-none-any.whl", "w") as packed:
-        packed.writestr("vendored.py", "VALUE = 7\n")
-        packed.writestr(f"{metadata}/METADATA", "Metadata-Version: 2.1\nName: vendored\nVersion: 1.0\n")
-        packed.writestr(f"{metadata}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        packed.writestr(f"{metadata}/RECORD", "")
+    (folder / "code/vendored-1.0-py3-none-any.whl").write_bytes(wheel("vendored", "VALUE = 7\n"))
     return folder
 
 

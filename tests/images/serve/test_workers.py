@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docker.models.containers import Container
 
 from bench.serving.figures import closed_figures
 from bench.serving.load import closed_loop
@@ -120,18 +119,10 @@ def test_number_of_workers_follows_the_variable(serve_model: Serve, model_with_g
 def test_worker_killed_for_memory_is_reported(start: StartContainer, model_with_graph: Path) -> None:
     container = start(model_with_graph, {"BERTH_FAILURE_GRACE": "0"}, mem_limit="100m", memswap_limit="100m")
     assert container.wait(timeout=60)["StatusCode"] == 1
-    assert "the worker died while it loaded the model (SIGKILL): give the container more memory" in log_of(container)
-
-
-@pytest.mark.parametrize("name", ["SAGEMAKER_MODEL_SERVER_WORKERS", "SAGEMAKER_MODEL_SERVER_TIMEOUT"])
-def test_setting_that_is_not_a_number_is_reported(start: StartContainer, model_with_graph: Path, name: str) -> None:
-    container = start(model_with_graph, {name: "many"})
-    assert container.wait(timeout=60)["StatusCode"] == 1
-    assert f"berth: error: {name} is `many`: it must be a whole number from 1 to " in log_of(container)
-
-
-def log_of(container: Container) -> str:
-    return str(container.logs().decode())
+    assert (
+        "the worker died while it loaded the model (SIGKILL): give the container more memory"
+        in container.logs().decode()
+    )
 
 
 def test_accepted_requests_are_answered_after_a_stop(served: Served) -> None:

@@ -1,6 +1,5 @@
 """Contents of the training image for mpirun, the SDK's drivers and users' programs."""
 
-import os
 from pathlib import Path
 
 import docker
@@ -11,8 +10,7 @@ from testinfra.host import Host
 from berth.common.containers import Access, run_once
 from berth.images.locks import locks
 from berth.images.pins import pins
-
-IMAGE = os.environ.get("BERTH_IMAGE") or f"berth-train:{os.environ.get('BERTH_PROFILE', pins.DEFAULT_PROFILE)}"
+from tests.images.train.conftest import IMAGE
 
 
 def output(host: Host, command: str) -> str:

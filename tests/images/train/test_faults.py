@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-Excerpt = Callable[[str, int], dict[str, Any]]
+from tests.conftest import Excerpt
+
 ENDS_WITHIN = 15.0
 TRAIN = {"do_train": "True", "max_steps": "1", "per_device_train_batch_size": "4"}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-Excerpt = Callable[[str, int], dict[str, Any]]
+from tests.conftest import Excerpt
 
 
 @pytest.mark.nightly

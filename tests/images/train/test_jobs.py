@@ -16,10 +16,10 @@ from safetensors.numpy import load
 
 from berth.common import labels
 from berth.local import cleanup
+from tests.conftest import Excerpt
 
 pytestmark = pytest.mark.transformers5
 
-Excerpt = Callable[[str, int], dict[str, Any]]
 # The metric definitions with which notebooks read a job's log.
 PATTERNS = {
     "train_runtime": r"train_runtime.*=\D*(.*?)$",

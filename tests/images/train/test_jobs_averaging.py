@@ -11,10 +11,10 @@ from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
 from berth.contract.archive import unpack
+from tests.conftest import Excerpt
 
 pytestmark = pytest.mark.transformers5
 
-Excerpt = Callable[[str, int], dict[str, Any]]
 Weights = dict[str, np.ndarray[Any, Any]]
 PER_HOST = 8
 STEPS = 2

@@ -94,7 +94,3 @@ def test_hooks_run_the_real_programs_without_the_driver(train: Any) -> None:
     assert "OpenSSH" in hook.stderr
     assert (hook.rc, hook.stdout, hook.stderr) == (real.rc, real.stdout, real.stderr)
     train.check_output("rm -r /opt/ml/input/data/sm_drivers")
-
-
-def test_image_contains_no_ssh_key(train: Any) -> None:
-    assert train.check_output("find /root/.ssh /etc/ssh -name 'id_*' -o -name 'ssh_host_*' 2>/dev/null; true") == ""
