@@ -121,10 +121,6 @@ def test_only_this_images_packages_are_installed(image: Image, client: docker.Do
     assert packages == sorted(["contract", "qa", "runtime", name, *(["smdistributed"] if name == "train" else [])])
 
 
-def test_shared_modules_can_be_imported(either: Host) -> None:
-    assert output(either, "python -c 'import berth.qa.squad, berth.qa.windows, berth.qa.spans, berth.qa.metrics'") == ""
-
-
 @pytest.mark.kits_own
 def test_only_tritons_compiler_is_installed(either: Host, profile: pins.Profile) -> None:
     c_only = ("cc", "gcc", "ld", "as")

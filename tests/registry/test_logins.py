@@ -191,38 +191,27 @@ class Store(http.server.BaseHTTPRequestHandler):
 
 
 def test_redirect_to_another_host_gets_no_login(
-    secure_registry: Registry, make_proxy: MakeProxy, client_of: MakeClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Store, "seen", [])
-    proxy = make_proxy(secure_registry)
-    client = client_of(proxy, Logins(CREDENTIALS))
-    client.tags("a/b")  # from here on the client is logged in
-    with serving(Store) as store:
-        proxy.answer(307, path=f"blobs/{DIGEST}", times=2, headers={"Location": f"http://{store}/blob?signed=1"})
-        assert content(client) == BLOB
-    assert Store.seen == [("/blob?signed=1", None, None)]
-    assert proxy.requests[-1].authorization.startswith("Basic ")
-
-
-def test_redirect_to_another_host_gets_no_netrc_login(
     secure_registry: Registry,
     make_proxy: MakeProxy,
     client_of: MakeClient,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """requests reads netrc again for the host of each redirect; its `default` entry matches every other host."""
+    """Not from netrc either: requests reads it again for the host of each redirect, and its `default` entry matches
+    every other host.
+    """
     monkeypatch.setattr(Store, "seen", [])
     (tmp_path / "netrc").write_text("machine localhost login bob password named\ndefault login alice password secret\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     proxy = make_proxy(secure_registry)
     client = client_of(proxy, Logins(CREDENTIALS))
-    client.tags("a/b")
+    client.tags("a/b")  # from here on the client is logged in
     with serving(Store) as store:
         for host in (store, store.replace("127.0.0.1", "localhost")):
-            proxy.answer(307, path=f"blobs/{DIGEST}", headers={"Location": f"http://{host}/blob"})
+            proxy.answer(307, path=f"blobs/{DIGEST}", headers={"Location": f"http://{host}/blob?signed=1"})
             assert content(client) == BLOB
-    assert Store.seen == [("/blob", None, None)] * 2
+    assert Store.seen == [("/blob?signed=1", None, None)] * 2
+    assert proxy.requests[-1].authorization.startswith("Basic ")
 
 
 @pytest.mark.parametrize(

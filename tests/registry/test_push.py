@@ -390,12 +390,3 @@ def test_failure_of_one_region_does_not_stop_the_other(pushed: dict[str, dict[st
     assert done.returncode == 1
     assert [entry["image_uri"] for entry in json.loads(done.stdout)] == [pushed["serve"]["image_uri"]]
     assert REGIONS[1] in done.stderr.splitlines()[-1]
-
-
-def test_dry_run_creates_nothing(machine: Machine) -> None:
-    ecr: Any = machine.ecr.client()
-    before = [each["repositoryName"] for each in ecr.describe_repositories()["repositories"]]
-    done = machine.build_py("push", "train", "--profile", PROFILE, "--repository", "team/{image}", "--dry-run")
-    assert done.returncode == 0, done.stderr
-    assert "team/train: will be created" in done.stdout
-    assert [each["repositoryName"] for each in ecr.describe_repositories()["repositories"]] == before

@@ -13,7 +13,7 @@ from berth.images.pins import pins
 from berth.runtime.engines.graph import FOLDER
 from tests.conftest import Excerpt
 from tests.images.conftest import CommandLine
-from tests.images.serve.conftest import Serve, StartContainer
+from tests.images.serve.conftest import Serve
 from tests.images.serve.served import Served
 
 PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
@@ -102,16 +102,6 @@ def test_unusable_graph_is_logged_and_made_again(
     assert sentence in served.log()
     assert MAKING in served.log()
     assert served.ask(QUESTION)[0] == 200
-
-
-def test_int8_without_its_graph_is_refused(start: StartContainer, model_with_graph: Path) -> None:
-    container = start(model_with_graph, {"BERTH_PRECISION": "int8", "BERTH_FAILURE_GRACE": "0"})
-    assert container.wait(timeout=60)["StatusCode"] == 1
-    sentence = (
-        "berth: error: int8 was requested, but /opt/ml/model has no such graph: add one with "
-        "`python build.py quantize`, or unset BERTH_PRECISION"
-    )
-    assert sentence in container.logs().decode()
 
 
 @pytest.mark.nightly

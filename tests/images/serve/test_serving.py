@@ -110,29 +110,6 @@ def test_long_context_with_unusual_characters_is_answered(served: Served, excerp
     assert_answer(answer_of(served, QUESTION["question"], context), context)
 
 
-REFUSED = {
-    "wrong JSON": (b'{"inputs": ', "the body is not JSON"),
-    "nothing": (b" ", "the body is empty"),
-    "no inputs": (b"{}", "`inputs` is missing"),
-    "no context": (b'{"inputs": {"question": "Who?"}}', "`inputs.context` is missing"),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_invalid_request_gets_400_with_the_reason(served: Served, name: str) -> None:
-    body, fact = REFUSED[name]
-    status, answer, _ = served.request("/invocations", body)
-    assert status == 400
-    assert set(answer) == {"error", "error_type"}
-    assert answer["error_type"] == "bad_request"
-    assert fact in answer["error"]
-
-
-def test_unknown_path_gets_404(served: Served) -> None:
-    status, answer, _ = served.request("/predict")
-    assert (status, answer["error_type"]) == (404, "not_found")
-
-
 def test_sigterm_ends_the_server_within_five_seconds(archive: Path) -> None:
     log: list[str] = []
     with deploy(EndpointOptions(archive, IMAGE, port=None), log=log.append) as endpoint:

@@ -60,8 +60,3 @@ def test_json_lines_and_csv_are_answered_record_by_record(served: Served) -> Non
     assert (status, headers["content-type"]) == (200, "text/csv; charset=utf-8")
     assert rows[0]["answer"] == QUESTION["context"][int(rows[0]["start"]) : int(rows[0]["end"])]
     assert "is empty" in rows[1]["error"]
-
-
-def test_csv_with_columns_in_another_order_is_refused(served: Served) -> None:
-    status, body, _ = served.exchange("POST", "/invocations", b"context,question\nAnn,Who?\n", content_type="text/csv")
-    assert (status, "SplitType" in json.loads(body)["error"]) == (400, True)

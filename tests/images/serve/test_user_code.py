@@ -121,15 +121,3 @@ def test_unreadable_config_is_reported(start: StartContainer, tmp_path: Path) ->
     assert container.wait(timeout=60)["StatusCode"] == 1
     sentence = "/opt/ml/model/config.json can't be read by this container's user (1000): give it the right to"
     assert f"berth: error: {sentence}" in container.logs().decode().splitlines()
-
-
-def test_package_that_can_not_be_installed_is_reported(start: StartContainer, tmp_path: Path) -> None:
-    (tmp_path / "code").mkdir()
-    (tmp_path / "code/inference.py").write_text(HANDLER)
-    (tmp_path / "code/requirements.txt").write_text("--no-index\nno-such-package==1.0\n")
-    container = start(tmp_path, {"BERTH_FAILURE_GRACE": "0"})
-    assert container.wait(timeout=60)["StatusCode"] == 1
-    log = container.logs().decode()
-    [line] = [line for line in log.splitlines() if "requirements.txt could not be installed (" in line]
-    assert line.startswith("berth: error: ")
-    assert "no-such-package==1.0" in line

@@ -61,6 +61,7 @@ def test_berth_distribution_mpi_makes_one_mpi_world(user_job: Callable[..., Any]
     hosts = ("algo-1", "algo-1", "algo-2", "algo-2")
     places = [(rank, rank, host, "own qa") for rank, host in enumerate(hosts)]
     assert [line for line in ran.lines_of("algo-1") if line.startswith("places")] == [f"places 4 4 {places}"]
+    assert "process group" not in ran.lines_of("algo-1")[-1], "ranks that use only MPI must not get the warning"
     assert unexpected_lines(ran.log) == []
 
 
@@ -171,16 +172,6 @@ def test_requirements_from_wheel_and_private_index(
     sentence = without_ca.sentences()["algo-1"]
     assert f"index {index.shown} can't be reached for far-away==1.0 (CERTIFICATE_VERIFY_FAILED; trusted " in sentence
     assert "pa55word" not in ran.log + without_ca.log
-
-
-def test_mpi_hyperparameters_of_framework_estimators(user_job: Callable[..., Any], unexpected_lines: Any) -> None:
-    settings = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "2"}
-    ran = user_job({"train.py": MPI_PROGRAM, "qa.py": QA}, "train.py", settings)
-    assert ran.outcome.exit_code == 0, ran.log
-    places = [(rank, rank, "algo-1", "own qa") for rank in range(2)]
-    assert f"places 2 2 {places}" in ran.lines_of("algo-1")
-    assert "process group" not in ran.lines_of("algo-1")[-1], "ranks that use only MPI must not get the warning"
-    assert unexpected_lines(ran.log) == []
 
 
 @pytest.mark.parametrize(("program", "code"), [("", 0), ("raise SystemExit(3)", 3)], ids=["no-model", "failed"])

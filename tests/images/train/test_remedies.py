@@ -1,4 +1,4 @@
-"""Remedies in failure reasons: for a package that requirements.txt replaced, and for a requirement that needs git."""
+"""The remedy in a failure reason: for a package that requirements.txt replaced."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,12 +23,3 @@ def test_failure_names_package_that_requirements_txt_replaced(user_job: Callable
     sentence = ran.sentences()["algo-1"]
     assert "huggingface-hub 0.36.0 (requirements.txt, line 2) conflicts with transformers " in sentence
     assert "; remove the pin" in sentence
-
-
-def test_failure_of_git_requirement_names_its_archive(user_job: Callable[..., Any]) -> None:
-    requirement = "peft @ git+https://github.com/huggingface/peft@v0.17.1\n"
-    ran = user_job({"train.py": IMPORTS, "requirements.txt": requirement}, "train.py")
-    assert ran.outcome.exit_code == 1
-    sentence = ran.sentences()["algo-1"]
-    assert "line 1 needs git, which this image does not have" in sentence
-    assert "write peft @ https://github.com/huggingface/peft/archive/v0.17.1.zip in line 1" in sentence
