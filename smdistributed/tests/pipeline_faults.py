@@ -9,8 +9,6 @@ import torch
 from smdistributed.modelparallel.torch import messages, wire
 from torch import nn
 
-CPU = torch.device("cpu")
-
 
 class Odd(nn.Module):
     """A block that can fail, and whose result can get another form."""
@@ -178,20 +176,3 @@ def _together(sent):
     to, other = following
     moves = [move.transfer for move in other.moves] if isinstance(other, messages.Call) else []
     return to == message.destination and message.transfer in (moves or [getattr(other, "transfer", None)])
-
-
-def swapped():
-    """Receive two transfers in the wrong order; returns what the receiver raises."""
-    pipeline_cases.start({"partitions": smp.size(), "microbatches": 1})
-    ends = wire.Wire(smp.get_pp_process_group(), None, CPU)
-    meta, error = wire.Meta((3,), torch.float32), None
-    if smp.rank() == 0:
-        for transfer in (7, 8):
-            ends.send_tensors(1, transfer, [meta], [torch.full((3,), float(transfer))])
-        ends.drain()
-    if smp.rank() == 1:
-        incoming = [ends.expect_tensors(0, transfer, [meta]) for transfer in (8, 7)]
-        error = pipeline_cases.raised(incoming[0].wait)
-        incoming[1]._work.wait()
-    smp.barrier()
-    return error

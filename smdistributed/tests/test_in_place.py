@@ -52,9 +52,11 @@ def test_result_contains_the_callers_objects() -> None:
     assert as_in_one_process(result, ((), {})) is result
 
 
-def test_same_form_compares_packed_names() -> None:
+def test_same_form_compares_names_and_numbers_but_no_data() -> None:
     layer, tensor = nn.Linear(1, 1), torch.ones(1)
     known = {id(layer): "layer", id(tensor): "input 0"}
-    one, other = (pack([layer, tensor, number], known)[0] for number in (1, 2))
-    assert same_form(one, pack([layer, tensor, 1], known)[0], 0)
-    assert not same_form(one, other, 0)
+    one, like, other = (
+        pack([layer, tensor, number, torch.ones(1) * value], known)[0] for number, value in ((1, 2), (1, 3), (2, 2))
+    )
+    assert same_form(one, like, 1)
+    assert not same_form(one, other, 1)

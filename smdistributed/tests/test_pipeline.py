@@ -17,7 +17,6 @@ BOTH = """
 results["faults"] = {name: pipeline_faults.fault(name) for name in pipeline_faults.FAULTS}
 results["features"] = {each.__name__: each() for each in pipeline_features.ALL}
 results["two forwards"] = pipeline_faults.two_forwards()
-results["swapped"] = pipeline_faults.swapped()
 """
 TWO = """
 cases = [
@@ -86,10 +85,6 @@ def test_both_ends_of_a_transfer_are_requested_together(ranks: list[Any]) -> Non
     count, apart = ranks[0]["separated"]
     assert count > 100
     assert not apart
-
-
-def test_swapped_transfers_raise(ranks: list[Any]) -> None:
-    assert "Transfer 7 arrived instead of 8" in ranks[1]["swapped"]
 
 
 def test_deterministic_server_equals_one_process_to_the_last_bit(ranks: list[Any]) -> None:

@@ -29,6 +29,7 @@ READS: dict[str, Callable[[nn.Linear], Any]] = {
     "norm": lambda module: torch.linalg.vector_norm(module.weight),
     "in a list": lambda module: torch.cat([module.bias.reshape(4, 1), module.weight], dim=1),
     "on the left": lambda module: 1 + module.weight,
+    "sum": lambda module: module.weight.sum(),
     "in place": lambda module: nn.init.normal_(module.weight),
     "move": lambda module: module.weight.cpu(),
     "type": lambda module: module.half(),
@@ -58,4 +59,5 @@ def test_shape_and_type_can_be_read(module: nn.Linear) -> None:
     module.bias.grad = torch.ones(4)
     optimizer.step()
     optimizer.zero_grad()
+    nn.utils.clip_grad_norm_(module.parameters(), 1.0)
     assert list(optimizer.state_dict()["state"]) == [1]

@@ -5,11 +5,9 @@ One is like a company's: https with a certificate of its own CA, and a login. Th
 """
 
 import base64
-import datetime
 import hashlib
 import http.server
 import io
-import ipaddress
 import json
 import ssl
 import threading
@@ -21,10 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-
+from tests.doubles.certificates import make_certificate
 from tests.doubles.http_server import serving
 
 LOGIN = "reader:pa55word"
@@ -97,7 +92,8 @@ def package_index(folder: Path, modules: Mapping[str, str], host: str = "127.0.0
         page.mkdir(parents=True)
         (page / f"{name}-1.0-py3-none-any.whl").write_bytes(wheel(name, source))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*_certificate(folder, host))
+    made = make_certificate(folder, [host])
+    context.load_cert_chain(made.certificate, made.key)
     requests: list[str] = []
     handler = partial(_Handler, directory=str(pages), requests=requests)
     with http.server.ThreadingHTTPServer((host, 0), handler) as server:
@@ -105,7 +101,7 @@ def package_index(folder: Path, modules: Mapping[str, str], host: str = "127.0.0
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         place = f"{host}:{server.server_port}/simple"
-        yield PackageIndex(f"https://{LOGIN}@{place}", f"https://***@{place}", folder / "ca.pem", requests)
+        yield PackageIndex(f"https://{LOGIN}@{place}", f"https://***@{place}", made.ca, requests)
         server.shutdown()
         thread.join()
 
@@ -180,36 +176,3 @@ def json_index() -> Iterator[JsonIndex]:
     with serving(partial(_JsonHandler, index=index)) as address:
         index.url = f"{address}/simple"
         yield index
-
-
-def _certificate(folder: Path, host: str) -> tuple[Path, Path]:
-    """Make a CA (ca.pem), and a certificate that it signs for the host; returns the files of certificate and key."""
-    ca, ca_key = _signed("the company's CA", None, None, x509.BasicConstraints(ca=True, path_length=None))
-    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))])
-    certificate, key = _signed(host, ca, ca_key, names)
-    pem = serialization.Encoding.PEM
-    (folder / "ca.pem").write_bytes(ca.public_bytes(pem))
-    (folder / "server.pem").write_bytes(certificate.public_bytes(pem))
-    (folder / "server.key").write_bytes(
-        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return folder / "server.pem", folder / "server.key"
-
-
-def _signed(
-    name: str,
-    issuer: x509.Certificate | None,
-    issuer_key: ec.EllipticCurvePrivateKey | None,
-    extension: x509.ExtensionType,
-) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    builder = x509.CertificateBuilder(
-        issuer_name=issuer.subject if issuer else subject,
-        subject_name=subject,
-        public_key=key.public_key(),
-        serial_number=x509.random_serial_number(),
-        not_valid_before=now - datetime.timedelta(days=1),
-        not_valid_after=now + datetime.timedelta(days=1),
-    ).add_extension(extension, critical=issuer is None)
-    return builder.sign(issuer_key or key, hashes.SHA256()), key

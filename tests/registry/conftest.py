@@ -12,11 +12,12 @@ from berth.ecr.registry import upload
 from berth.ecr.registry.challenge import Credentials, Login
 from berth.ecr.registry.client import Registry as Client
 from berth.ecr.registry.transport import Transport
+from tests.doubles.certificates import Certificate, make_certificate
 from tests.registry.blobs import PART
 from tests.registry.ecr_double import ecr_double
 from tests.registry.fault_proxy import FaultProxy, proxying
 from tests.registry.machine import Machine
-from tests.registry.registries import Certificate, Registry, make_certificate, running
+from tests.registry.registries import Registry, running
 
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 CREDENTIALS = Credentials("AWS", "a token that opens the registry of a test")

@@ -7,21 +7,18 @@ import json
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import docker
-import pytest
-from docker.errors import DockerException
 
 from berth.common import engine, owner
+from tests.registry.engines import address, connect
 
 DOCKER = "docker.io,docker-cli,docker-buildx,ca-certificates,iptables,iproute2,mount"
 PODMAN = "podman,runc,netavark,aardvark-dns,ca-certificates,iptables,nftables,mount"
-_START_S = 60.0
 # The engine sees only one of this machine's folders: its own, under the same path.
 _START = r"""
 set -eu
@@ -49,7 +46,7 @@ class DebianEngine:
 
     @property
     def address(self) -> str:
-        return f"unix://{self.folder / 'engine.sock'}"
+        return address(self.folder)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -114,7 +111,7 @@ def _started(root: Path, folder: Path, service: Sequence[str]) -> Iterator[Debia
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen([*command, *service], stdout=log, stderr=log)
     try:
-        yield DebianEngine(folder, _connect(folder, process))
+        yield DebianEngine(folder, connect(folder, process))
     finally:
         process.terminate()
         process.wait(60)
@@ -132,15 +129,3 @@ def client_variables(root: Path, folder: Path) -> dict[str, str]:
 
 def _variables(folder: Path) -> dict[str, str]:
     return {"DOCKER_CONFIG": str(folder / "config"), "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
-
-
-def _connect(folder: Path, process: "subprocess.Popen[bytes]") -> docker.DockerClient:
-    deadline = time.monotonic() + _START_S
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            client = docker.DockerClient(base_url=f"unix://{folder / 'engine.sock'}", timeout=600)
-            client.ping()
-            return client
-        except DockerException:
-            time.sleep(0.2)
-    pytest.fail(f"the engine of {folder} did not start: {(folder / 'log').read_text()[-2000:]}")

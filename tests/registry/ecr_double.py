@@ -21,8 +21,9 @@ from moto.server import ThreadedMotoServer
 
 from berth.ecr.registry.challenge import Credentials
 from berth.ecr.repositories.names import EcrRegistry
+from tests.doubles.certificates import make_certificate
 from tests.registry.fault_proxy import FaultProxy, proxying
-from tests.registry.registries import Registry, make_certificate, running
+from tests.registry.registries import Registry, running
 
 ACCOUNT = "123456789012"
 """moto's account."""

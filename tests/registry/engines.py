@@ -53,7 +53,7 @@ def _running(folder: Path, exec_root: str) -> Iterator[docker.DockerClient]:
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
-        yield _connect(folder, process)
+        yield connect(folder, process)
     finally:
         process.terminate()
         process.wait(60)
@@ -62,7 +62,8 @@ def _running(folder: Path, exec_root: str) -> Iterator[docker.DockerClient]:
         shutil.rmtree(folder / "data", ignore_errors=True)
 
 
-def _connect(folder: Path, process: "subprocess.Popen[bytes]") -> docker.DockerClient:
+def connect(folder: Path, process: "subprocess.Popen[bytes]") -> docker.DockerClient:
+    """A client of the engine that `process` starts in `folder`, once it answers."""
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline and process.poll() is None:
         try:
@@ -71,4 +72,4 @@ def _connect(folder: Path, process: "subprocess.Popen[bytes]") -> docker.DockerC
             return client
         except DockerException:
             time.sleep(0.2)
-    pytest.fail(f"a second engine did not start: {(folder / 'log').read_text()[-2000:]}")
+    pytest.fail(f"the engine of {folder} did not start: {(folder / 'log').read_text()[-2000:]}")

@@ -1,29 +1,15 @@
-"""Small HTTP servers for tests of registries."""
+"""A token server for tests of registries."""
 
 import base64
 import http.server
 import json
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
-
-
-@contextmanager
-def serving(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
-    """Runs a server on this machine; yields its host and port."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
 
 
 class FakeTokenServer(http.server.BaseHTTPRequestHandler):

@@ -16,11 +16,13 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from berth.ecr.registry.challenge import Credentials
 from berth.ecr.registry.client import Registry as Client
+from tests.doubles.certificates import Certificate
+from tests.doubles.http_server import serving
 from tests.registry.blobs import BLOB, DIGEST, PART, content, send
 from tests.registry.conftest import CREDENTIALS, Logins, MakeClient, MakeProxy, MakeRegistry, refusal
 from tests.registry.fault_proxy import FaultProxy
-from tests.registry.registries import Certificate, Registry
-from tests.registry.servers import FakeTokenServer, serving
+from tests.registry.registries import Registry
+from tests.registry.servers import FakeTokenServer
 
 pytestmark = pytest.mark.usefixtures("small_parts")
 
@@ -104,8 +106,8 @@ def token_registry(make_registry: MakeRegistry, tmp_path: Path, monkeypatch: pyt
     values = {"key": key, "chain": chain, "queries": [], "expected": f"Basic {base64.b64encode(pair).decode()}"}
     for attribute, value in values.items():
         monkeypatch.setattr(FakeTokenServer, attribute, value, raising=False)
-    with serving(FakeTokenServer) as host:
-        token = {"realm": f"http://{host}/token", "service": "berth", "issuer": "berth", "rootcertbundle": str(bundle)}
+    with serving(FakeTokenServer) as url:
+        token = {"realm": f"{url}/token", "service": "berth", "issuer": "berth", "rootcertbundle": str(bundle)}
         yield make_registry(token=token)
 
 
@@ -207,8 +209,8 @@ def test_redirect_to_another_host_gets_no_login(
     client = client_of(proxy, Logins(CREDENTIALS))
     client.tags("a/b")  # from here on the client is logged in
     with serving(Store) as store:
-        for host in (store, store.replace("127.0.0.1", "localhost")):
-            proxy.answer(307, path=f"blobs/{DIGEST}", headers={"Location": f"http://{host}/blob?signed=1"})
+        for url in (store, store.replace("127.0.0.1", "localhost")):
+            proxy.answer(307, path=f"blobs/{DIGEST}", headers={"Location": f"{url}/blob?signed=1"})
             assert content(client) == BLOB
     assert Store.seen == [("/blob?signed=1", None, None)] * 2
     assert proxy.requests[-1].authorization.startswith("Basic ")
@@ -239,11 +241,10 @@ def test_redirect_from_https_to_http_is_refused(
     shutil.copy(certificate.ca, tmp_path / "certs.d" / proxy.host / "ca.crt")
     client = client_of(proxy, Logins(CREDENTIALS), certificates=tmp_path / "certs.d")
     with serving(Store) as store:
-        proxy.answer(307, path=path, times=9, headers={"Location": f"http://{store}/plain"})
+        proxy.answer(307, path=path, times=9, headers={"Location": f"{store}/plain"})
         sentence = refusal(lambda: ask(client))
     assert sentence == (
-        f"{proxy.host} redirects from HTTPS to http://{store}/plain: let the proxy in front of it set "
-        "X-Forwarded-Proto."
+        f"{proxy.host} redirects from HTTPS to {store}/plain: let the proxy in front of it set X-Forwarded-Proto."
     )
     assert Store.seen == []
 
@@ -265,9 +266,9 @@ def test_redirect_of_token_server_to_http_is_refused(
     place.answer(401, skip=1, times=9, headers={"WWW-Authenticate": f'Bearer realm="https://{tokens.host}/token"'})
     client = client_of(place, Logins(CREDENTIALS), certificates=tmp_path / "certs.d")
     with serving(Store) as store:
-        tokens.answer(307, path="/token", times=9, headers={"Location": f"http://{store}/token"})
+        tokens.answer(307, path="/token", times=9, headers={"Location": f"{store}/token"})
         sentence = refusal(lambda: client.tags("a/b"))
-    assert sentence.startswith(f"{tokens.host} redirects from HTTPS to http://{store}/token")
+    assert sentence.startswith(f"{tokens.host} redirects from HTTPS to {store}/token")
     assert Store.seen == []
 
 

@@ -12,12 +12,12 @@ import pytest
 from berth.ecr.registry import transport
 from berth.ecr.registry.client import Registry as Client
 from berth.ecr.registry.transport import Transport
+from tests.doubles.http_server import serving
 from tests.registry import made_images
 from tests.registry.blobs import BLOB, DIGEST, MISSING, PART, content, send
 from tests.registry.conftest import MakeClient, MakeRegistry, Waits, no_login, refusal
 from tests.registry.fault_proxy import FaultProxy
 from tests.registry.registries import Registry
-from tests.registry.servers import serving
 
 pytestmark = pytest.mark.usefixtures("small_parts")
 
@@ -175,8 +175,8 @@ def test_upload_without_progress_is_given_up(proxy: FaultProxy, client_of: MakeC
 
 def test_dropped_read_resumes(client: Client, client_of: MakeClient, waits: Waits) -> None:
     send(client)
-    with serving(Halves) as host:
-        reading = Client(Transport(host, no_login, sleep=waits.sleep))
+    with serving(Halves) as url:
+        reading = Client(Transport(url.removeprefix("http://"), no_login, sleep=waits.sleep))
         assert content(reading) == BLOB
         assert Halves.ranges == [None, "bytes=325000-", "bytes=487500-"]
     assert waits == [1, 1]
@@ -213,8 +213,8 @@ class HalfWithoutRanges(Halves):
 
 
 def test_dropped_read_from_registry_without_ranges_resumes(client: Client, waits: Waits) -> None:
-    with serving(HalfWithoutRanges) as host:
-        assert content(Client(Transport(host, no_login, sleep=waits.sleep))) == BLOB
+    with serving(HalfWithoutRanges) as url:
+        assert content(Client(Transport(url.removeprefix("http://"), no_login, sleep=waits.sleep))) == BLOB
     assert waits == [1]
 
 

@@ -14,11 +14,12 @@ from berth.common.errors import UserError
 from berth.ecr.registry import transport
 from berth.ecr.registry.client import Registry as Client
 from berth.ecr.registry.transport import Transport
+from tests.doubles.certificates import Certificate, make_certificate
 from tests.ports import free_port
 from tests.registry.blobs import BLOB, content, send
 from tests.registry.conftest import CREDENTIALS, Logins, MakeClient, MakeProxy, MakeRegistry, Waits, no_login, refusal
 from tests.registry.fault_proxy import FaultProxy
-from tests.registry.registries import Certificate, Registry, make_certificate
+from tests.registry.registries import Registry
 
 pytestmark = pytest.mark.usefixtures("small_parts")
 
