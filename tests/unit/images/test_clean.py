@@ -1,7 +1,6 @@
 """`build.py clean`: what it removes, what it keeps, and why."""
 
 import io
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,6 +12,7 @@ import pytest
 
 from berth.common import engine, labels, owner
 from berth.images import clean, commands
+from tests.doubles.programs import git
 
 ME = owner.this_process()
 
@@ -80,12 +80,6 @@ def test_why_image_stays(
     assert clean.why_image_stays(tags, image_labels, layers, named) == stays
 
 
-def git(root: Path, *words: str) -> str:
-    who = {f"GIT_{role}_{what}": "a@b" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-    done = subprocess.run(["git", "-C", str(root), *words], env={**os.environ, **who}, capture_output=True, check=True)
-    return done.stdout.decode().strip()
-
-
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository with two commits on `main` and a third one on the branch `other`."""
@@ -111,7 +105,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_commit_or_ancestor_belongs_to_the_checkout(commit: str, suffix: str, ours: bool, checkout: Path) -> None:
-    assert clean.is_of_checkout(git(checkout, "rev-parse", "--short=12", commit) + suffix, checkout) is ours
+    assert clean.is_of_checkout(git(checkout, "rev-parse", "--short=12", commit).strip() + suffix, checkout) is ours
 
 
 @pytest.mark.parametrize("built_from", ["none", "0123456789ab", "--help", ""])

@@ -16,6 +16,7 @@ from berth.images import probe
 from berth.images.pins import pins
 from berth.images.probe import ContainerTest
 from tests.doubles.engine_double import VERSION, engine_double
+from tests.doubles.programs import shell_program
 
 Run = Callable[[Sequence[str]], bytes]
 
@@ -103,9 +104,7 @@ def test_broken_credential_helper_is_reported_without_its_output(
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     (tmp_path / "config.json").write_text('{"credsStore": "berth-test"}')
     if helper:
-        program = tmp_path / "docker-credential-berth-test"
-        program.write_text(f"#!/bin/sh\n{helper}\n")
-        program.chmod(0o755)
+        shell_program(tmp_path / "docker-credential-berth-test", helper)
         monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     with engine_double(otherwise=(404, {"message": "No such image"})) as double:
         monkeypatch.setenv("DOCKER_HOST", double.host)

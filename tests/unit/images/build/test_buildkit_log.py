@@ -12,6 +12,7 @@ from berth.images.build.buildkit_log import Progress
 from berth.images.build.docker_build import failure_sentence
 from berth.images.build.plan import BuildPlan
 from berth.images.pins import pins
+from tests.doubles.programs import shell_program
 
 OUTPUT = """\
 #1 [internal] load build definition from Dockerfile
@@ -96,9 +97,7 @@ def test_error_of_a_layer_script_is_the_reason() -> None:
 
 
 def test_simultaneous_builds_have_separate_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    client = tmp_path / "docker"
-    client.write_text("#!/bin/sh\necho it failed; exit 1\n")
-    client.chmod(0o755)
+    client = shell_program(tmp_path / "docker", "echo it failed; exit 1")
     monkeypatch.setattr(pins, "CACHE", tmp_path)
     monkeypatch.setattr(time, "strftime", lambda _: "20261121-080000")
     plan = BuildPlan("train", "cpu", (), ("berth-test:x",), tmp_path)

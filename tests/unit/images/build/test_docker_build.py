@@ -12,6 +12,7 @@ from berth.images.build.buildkit_log import Progress
 from berth.images.build.plan import BuildPlan
 from berth.images.pins import pins
 from tests.doubles.engine_double import VERSION, engine_double
+from tests.doubles.programs import shell_program
 
 
 def test_log_is_written_unbuffered(tmp_path: Path) -> None:
@@ -75,9 +76,7 @@ def test_failure_sentence_for_full_disk_and_stopped_engine(text: str, expected: 
 
 def test_log_contains_no_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pins, "CACHE", tmp_path)
-    client = tmp_path / "docker"
-    client.write_text("#!/bin/sh\necho 'error: https://me:s3cret@corp/simple/x gave 404'; exit 1\n")
-    client.chmod(0o755)
+    client = shell_program(tmp_path / "docker", "echo 'error: https://me:s3cret@corp/simple/x gave 404'; exit 1")
     with pytest.raises(UserError) as refusal:
         docker_build.run_build(BuildPlan("train", "cpu", (), ("berth-test:x",), tmp_path), client, lambda *_: None)
     (log,) = (tmp_path / "logs").iterdir()
@@ -104,9 +103,7 @@ def test_logs_are_readable_by_this_user_only(tmp_path: Path, monkeypatch: pytest
 def test_failed_build_on_podman_names_podman(
     make: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = tmp_path / "docker"
-    client.write_text("#!/bin/sh\necho 'unknown flag: --secret'\nexit 1\n")
-    client.chmod(0o755)
+    client = shell_program(tmp_path / "docker", "echo 'unknown flag: --secret'; exit 1")
     monkeypatch.setattr(pins, "CACHE", tmp_path)
     plan = BuildPlan("train", "cpu", (), ("berth-train:x", "berth-train:cpu"), tmp_path)
     with engine_double({"GET /version": (200, {**VERSION, "Components": [{"Name": make}]})}) as double:

@@ -1,8 +1,6 @@
 """The revision of a build, uncommitted changes, and checkouts that can't be built."""
 
-import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,13 +9,9 @@ from berth.common.errors import UserError
 from berth.images.build.plan import Revision
 from berth.images.build.revision import NO_COMMIT, checkout_problems, commit_of, read_revision, sent_paths
 from berth.images.pins import pins
+from tests.doubles.programs import git
 
 SHA = "1A2B3C4D5E6F7890aabbccddeeff00112233445566"[:40]
-
-
-def git(folder: Path, *words: str) -> None:
-    someone = {f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-    subprocess.run(["git", "-C", str(folder), *words], check=True, capture_output=True, env={**os.environ, **someone})
 
 
 @pytest.fixture

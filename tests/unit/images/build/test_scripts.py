@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from berth.images.pins import pins
+from tests.doubles.programs import shell_program
 
 DOCKER = pins.ROOT / "docker"
 TOOLS = ("sh", "id", "sleep", "tail", "grep", "rm", "cat", "sed", "mktemp", "setsid")
@@ -25,12 +26,6 @@ def bare(tmp_path: Path) -> Path:
     return folder
 
 
-def program(folder: Path, name: str, text: str) -> None:
-    (folder / name).unlink(missing_ok=True)
-    (folder / name).write_text(f"#!{shutil.which('sh')}\n{text}\n")
-    (folder / name).chmod(0o755)
-
-
 def run(script: str, *words: str, path: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": str(path), **variables}
     command = ["/bin/sh", str(DOCKER / script), *words]
@@ -38,7 +33,7 @@ def run(script: str, *words: str, path: Path, **variables: str) -> subprocess.Co
 
 
 def test_engine_script_does_nothing_if_an_engine_answers(bare: Path) -> None:
-    program(bare, "docker", "echo 20.10.24")
+    shell_program(bare / "docker", "echo 20.10.24")
     result = run("engine.sh", path=bare, DOCKER_HOST="tcp://127.0.0.1:9")
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
@@ -54,7 +49,7 @@ def test_engine_script_does_nothing_if_an_engine_answers(bare: Path) -> None:
     ],
 )
 def test_engine_script_explains_missing_engine(user: str, variables: dict[str, str], message: str, bare: Path) -> None:
-    program(bare, "id", f"echo {user}")
+    shell_program(bare / "id", f"echo {user}")
     # The script also tries /usr/bin/docker, which must not reach this machine's engine: it finds no certificates.
     result = run("engine.sh", path=bare, **{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": str(bare), **variables})
     assert result.returncode == 1
@@ -64,15 +59,15 @@ def test_engine_script_explains_missing_engine(user: str, variables: dict[str, s
 
 
 def test_base_script_needs_root(bare: Path) -> None:
-    program(bare, "id", "echo 1000")
+    shell_program(bare / "id", "echo 1000")
     result = run("base.sh", "x:y", path=bare)
     assert result.returncode == 1
     assert "run 'sudo sh docker/base.sh x:y'" in result.stderr
 
 
 def test_failed_base_script_shows_reason_without_password(bare: Path, tmp_path: Path) -> None:
-    program(bare, "id", "echo 0")
-    program(bare, "mmdebstrap", "echo 'E: http://user:se@secret@mirror/debian is not signed'; exit 1")
+    shell_program(bare / "id", "echo 0")
+    shell_program(bare / "mmdebstrap", "echo 'E: http://user:se@secret@mirror/debian is not signed'; exit 1")
     sources = tmp_path / "sources"
     sources.write_text("deb http://user:se@secret@mirror/debian bookworm main\n")
     result = run("base.sh", "x:y", str(sources), path=bare, TMPDIR=str(tmp_path / "bin"))

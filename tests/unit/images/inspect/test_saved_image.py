@@ -1,86 +1,27 @@
 """Reading an image from both forms of `docker save`'s archive, and from broken archives."""
 
-import gzip
 import hashlib
-import io
-import json
 import shutil
-import subprocess
 import tarfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from docker.errors import APIError, ImageNotFound, NullResource
-from requests import Response
 from requests.exceptions import ConnectionError
 
 from berth.common.errors import UserError
 from berth.images.inspect.saved_image import FileEntry, SavedImage, is_record, read_image
+from tests.doubles.engine_double import api_error
+from tests.unit.images.inspect.saved import Content, archive, digest, link, tar_of, zstd
 
 IMAGE_ID = "sha256:" + "1" * 64
 METADATA = "opt/berth/lib/python3.11/site-packages/rich-15.0.0.dist-info/METADATA"
-Content = bytes | dict[str, Any]
-
-
-def layer(*members: tuple[str, Content]) -> bytes:
-    """A layer's tar. Files have bytes, other members attributes of TarInfo; a path that ends in a slash is a folder."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for name, content in members:
-            member = tarfile.TarInfo(name.rstrip("/"))
-            member.mode, member.mtime = 0o755, 1_700_000_000
-            if isinstance(content, bytes):
-                member.size = len(content)
-            else:
-                for key, value in content.items():
-                    setattr(member, key, value)
-            if name.endswith("/"):
-                member.type = tarfile.DIRTYPE
-            tar.addfile(member, io.BytesIO(content if isinstance(content, bytes) else b""))
-    return packed.getvalue()
-
-
-def link(target: str) -> dict[str, Any]:
-    return {"type": tarfile.SYMTYPE, "linkname": target}
 
 
 def hard_link(target: str) -> dict[str, Any]:
     return {"type": tarfile.LNKTYPE, "linkname": target}
-
-
-def diff_id(plain: bytes) -> str:
-    return f"sha256:{hashlib.sha256(plain).hexdigest()}"
-
-
-def zstd(plain: bytes) -> bytes:
-    return subprocess.run(["zstd", "-cq"], input=plain, capture_output=True, check=True).stdout
-
-
-def archive(layers: list[bytes], form: str, pack: Callable[[bytes], bytes] = gzip.compress) -> bytes:
-    """The output of `docker save` for these layers. form: `older` (up to engine 24), or `oci` with packed layers."""
-    history = [{"created_by": f"RUN step {number}"} for number in range(len(layers))]
-    config = json.dumps({"rootfs": {"diff_ids": [diff_id(each) for each in layers]}, "history": history}).encode()
-    members: list[tuple[str, Content]] = []
-    names: list[str] = []
-    if form == "older":
-        first: dict[bytes, str] = {}
-        for number, each in enumerate(layers):
-            names.append(f"{number}/layer.tar")
-            # A repeated layer is a link to its first copy.
-            members.append((names[-1], link(f"../{first[each]}") if each in first else each))
-            first.setdefault(each, names[-1])
-            members.append((f"{number}/VERSION", b"1.0"))
-        config_name = "config.json"
-    else:
-        for each in layers:
-            names.append(f"blobs/sha256/{hashlib.sha256(each).hexdigest()}")
-            members.append((names[-1], pack(each)))
-        config_name = f"blobs/sha256/{hashlib.sha256(config).hexdigest()}"
-        members.append(("oci-layout", b'{"imageLayoutVersion": "1.0.0"}'))
-    manifest = json.dumps([{"Config": config_name, "Layers": names}]).encode()
-    return layer(*dict(members).items(), (config_name, config), ("manifest.json", manifest))
 
 
 class FakeEngine:
@@ -103,9 +44,7 @@ class FakeEngine:
         if name == "":
             raise NullResource("Resource ID was not provided")
         if name == "a:b:c":
-            response = Response()
-            response.status_code = 400
-            raise APIError("400", response=response, explanation="invalid reference format")
+            raise api_error(400, "invalid reference format")
         if name != "berth-serve:cpu":
             raise ImageNotFound("no such image")
         return self
@@ -123,10 +62,10 @@ def read(engine: FakeEngine, cache: Path) -> SavedImage:
     return read_image(engine, "berth-serve:cpu", cache=cache)  # type: ignore[arg-type]  # a fake
 
 
-LOWER = layer(
+LOWER = tar_of(
     ("etc/", b""), ("etc/a", b"one"), ("lib", link("usr/lib")), ("usr/lib/", b""), (METADATA, b"Name: rich\n")
 )
-UPPER = layer(("./etc/a", b"two"), ("etc/b", hard_link("./etc/a")))
+UPPER = tar_of(("./etc/a", b"two"), ("etc/b", hard_link("./etc/a")))
 EMPTY = bytes(1024)
 
 
@@ -134,7 +73,7 @@ EMPTY = bytes(1024)
 def test_both_archive_forms_give_the_same_contents(form: str, tmp_path: Path) -> None:
     found = read(FakeEngine(archive([LOWER, EMPTY, UPPER, EMPTY], form)), tmp_path)
     assert (found.image, found.image_id, found.labels) == ("berth-serve:cpu", IMAGE_ID, {"berth.kit": "serve"})
-    assert [each.diff_id for each in found.layers] == [diff_id(each) for each in (LOWER, EMPTY, UPPER, EMPTY)]
+    assert [each.diff_id for each in found.layers] == [digest(each) for each in (LOWER, EMPTY, UPPER, EMPTY)]
     assert [each.made_by for each in found.layers] == ["RUN step 0", "RUN step 1", "RUN step 2", "RUN step 3"]
     sha256 = hashlib.sha256(b"two").hexdigest()
     assert found.files["etc/a"] == FileEntry("file", 0o755, 0, 0, 3, 1_700_000_000, sha256, layer=2)
@@ -182,11 +121,13 @@ def files_of(folder: Path, *layers: bytes) -> dict[str, tuple[str, int]]:
 def test_layer_deletes_and_replaces_files(
     upper: list[tuple[str, Content]], remaining: Mapping[str, tuple[str, int]], tmp_path: Path
 ) -> None:
-    assert files_of(tmp_path, layer(("a/", b""), ("a/b/", b""), ("a/b/x", b""), ("c", b"")), layer(*upper)) == remaining
+    assert (
+        files_of(tmp_path, tar_of(("a/", b""), ("a/b/", b""), ("a/b/x", b""), ("c", b"")), tar_of(*upper)) == remaining
+    )
 
 
 def test_special_files_and_odd_paths(tmp_path: Path) -> None:
-    odd = layer(
+    odd = tar_of(
         ("null", {"type": tarfile.CHRTYPE, "devmajor": 1, "devminor": 3}),
         ("pipe", {"type": tarfile.FIFOTYPE}),
         ("gone", hard_link("of/a/layer/below")),

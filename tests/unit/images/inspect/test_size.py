@@ -1,14 +1,12 @@
 """Sizes of layers from archives of `docker save`, and of packages from an environment with two packages."""
 
 import gzip
-import hashlib
 import io
 import json
 import re
 import shutil
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,56 +19,26 @@ from berth.common.errors import UserError
 from berth.images.inspect import layers, package_sizes, size
 from berth.images.inspect.layers import Layer
 from berth.images.pins import pins
+from tests.unit.images.inspect.saved import archive, digest, zstd
 
 PLAIN = b"0123456789abcdef" * 65536
 ZIPPED = gzip.compress(PLAIN, compresslevel=9, mtime=0)
 needs_zstd = pytest.mark.skipif(shutil.which("zstd") is None, reason="this machine has no program zstd")
 
 
-def digest(data: bytes) -> str:
-    return "sha256:" + hashlib.sha256(data).hexdigest()
-
-
-def save(
-    path: Path,
-    blobs: dict[str, bytes],
-    links: dict[str, str],
-    order: list[str],
-    history: list[dict],
-    config: dict[str, Any] | None = None,
-) -> Path:
-    config = config or {"rootfs": {"diff_ids": [digest(PLAIN)] * len(order)}, "history": history}
-    everything = {
-        **blobs,
-        "config.json": json.dumps(config).encode(),
-        "manifest.json": json.dumps([{"Config": "config.json", "Layers": order}]).encode(),
-    }
-    with tarfile.open(path, "w") as tar:
-        for name, data in everything.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
-        for name, target in links.items():
-            member = tarfile.TarInfo(name)
-            member.type, member.linkname = tarfile.SYMTYPE, target
-            tar.addfile(member)
-    return path
-
-
 COPIED = {"created_by": "COPY a /a # buildkit"}
 NOTHING = {"created_by": "CMD true", "empty_layer": True}
 
 
+def saved(folder: Path, form: str, *plain: bytes, **options: Any) -> Path:
+    (folder / "image.tar").write_bytes(archive(plain, form, **options))
+    return folder / "image.tar"
+
+
 def test_older_archive_with_a_repeated_layer(tmp_path: Path) -> None:
-    archive = save(
-        tmp_path / "image.tar",
-        {"a/layer.tar": PLAIN},
-        {"b/layer.tar": "../a/layer.tar"},
-        ["a/layer.tar", "b/layer.tar"],
-        [COPIED, NOTHING, {"created_by": "RUN make # buildkit"}],
-    )
+    history = [COPIED, NOTHING, {"created_by": "RUN make # buildkit"}]
     steps: list[str] = []
-    measured = layers.read_layers(archive, {}, steps.append)
+    measured = layers.read_layers(saved(tmp_path, "older", PLAIN, PLAIN, history=history), {}, steps.append)
     compressed = measured[0].compressed
     assert measured == [
         Layer(digest(PLAIN), "COPY a /a", len(PLAIN), compressed),
@@ -79,10 +47,6 @@ def test_older_archive_with_a_repeated_layer(tmp_path: Path) -> None:
     # Nearly the same as gzip's own result.
     assert abs(compressed - len(gzip.compress(PLAIN, compresslevel=6, mtime=0))) <= 8
     assert sorted(steps) == ["layer 1 of 2 is measured", "layer 2 of 2 is measured"]
-
-
-def zstd(data: bytes) -> bytes:
-    return subprocess.run(["zstd", "-cq"], input=data, capture_output=True, check=True).stdout
 
 
 @pytest.mark.parametrize(
@@ -97,9 +61,7 @@ def zstd(data: bytes) -> bytes:
 def test_size_does_not_depend_on_the_stores_compression(stored: Callable[[], bytes], tmp_path: Path) -> None:
     """BuildKit's own gzip is about 4 % larger, which would exceed the budget on the containerd store."""
     found = [
-        layers.read_layers(
-            save(tmp_path / "image.tar", {"blobs/sha256/1": data}, {}, ["blobs/sha256/1"], [COPIED]), {}, str
-        )
+        layers.read_layers(saved(tmp_path, "oci", PLAIN, pack=lambda _, data=data: data), {}, str)
         for data in (PLAIN, stored())
     ]
     assert found[0] == found[1]
@@ -107,16 +69,15 @@ def test_size_does_not_depend_on_the_stores_compression(stored: Callable[[], byt
 
 
 def test_missing_zstd_program_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    packed = layers.ZSTD + bytes(508)
-    archive = save(tmp_path / "image.tar", {"blobs/sha256/1": packed}, {}, ["blobs/sha256/1"], [COPIED])
+    path = saved(tmp_path, "oci", PLAIN, pack=lambda _: layers.ZSTD + bytes(508))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match=r"packed with zstd.*`apt-get install zstd`"):
-        layers.read_layers(archive, {}, str)
+        layers.read_layers(path, {}, str)
 
 
 def test_known_layer_is_not_measured_again(tmp_path: Path) -> None:
-    archive = save(tmp_path / "image.tar", {"a/layer.tar": PLAIN}, {}, ["a/layer.tar"], [COPIED])
-    assert layers.read_layers(archive, {digest(PLAIN): (7, 3)}, str) == [Layer(digest(PLAIN), "COPY a /a", 7, 3)]
+    path = saved(tmp_path, "older", PLAIN, history=[COPIED])
+    assert layers.read_layers(path, {digest(PLAIN): (7, 3)}, str) == [Layer(digest(PLAIN), "COPY a /a", 7, 3)]
 
 
 @pytest.mark.parametrize(
@@ -184,9 +145,9 @@ def test_package_sizes_as_a_program(tmp_path: Path) -> None:
 class FakeEngine:
     """A fake engine with an image of berth's layers; `saved` counts how often it was saved."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.images = self
-        self.folder, self.layers, self.id = folder, [PLAIN], "sha256:1"
+        self.layers, self.id = [PLAIN], "sha256:1"
         self.saved = 0
         monkeypatch.setattr(size, "run_once", self._run)
 
@@ -205,48 +166,40 @@ class FakeEngine:
 
     def save(self, chunk_size: int) -> Iterator[bytes]:
         self.saved += 1
-        yield save_image(self.folder / "image.tar", self.layers).read_bytes()
+        steps = [{"created_by": f"RUN sh /tmp/layer/install.sh {name}"} for name in ("deps", "open")]
+        yield archive(self.layers, "older", history=steps[: len(self.layers)])
 
     def _run(self, client: object, image: str, command: list[str]) -> bytes:
         return json.dumps([["big", "1.0", 100, 60], ["small", "2.0", 10, 70]]).encode()
 
 
-def save_image(path: Path, plain: list[bytes]) -> Path:
-    names = [f"{number}/layer.tar" for number in range(len(plain))]
-    steps = [{"created_by": f"RUN sh /tmp/layer/install.sh {name}"} for name in ("deps", "open", "train")[: len(plain)]]
-    config = {"rootfs": {"diff_ids": [digest(each) for each in plain]}, "history": steps}
-    return save(path, dict(zip(names, plain, strict=True)), {}, names, steps, config)
-
-
 def test_measured_layers_are_cached_across_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = FakeEngine(tmp_path, monkeypatch)
-    client: Any = engine
+    engine: Any = FakeEngine(monkeypatch)
     cache = tmp_path / "cache"
-    first = size.image_size(client, "a", cache=cache)
+    first = size.image_size(engine, "a", cache=cache)
     assert [(each.name, each.compressed) for each in first.packages] == [("small", 70), ("big", 60)]
     assert engine.saved == 1
-    assert size.image_size(client, "a", cache=cache) == first
+    assert size.image_size(engine, "a", cache=cache) == first
     assert engine.saved == 1
     # Another image of the same layers is not saved.
     engine.id = "sha256:2"
-    again = size.image_size(client, "a", cache=cache)
+    again = size.image_size(engine, "a", cache=cache)
     assert (again.layers, again.packages) == (first.layers, first.packages)
     assert engine.saved == 1
     # Of an image with one more layer, only that layer is measured.
     engine.id, engine.layers = "sha256:3", [PLAIN, b"another"]
     packed: list[str] = []
     monkeypatch.setattr(layers, "measure_layer", lambda archive, member: packed.append(member) or (7, 3))
-    third = size.image_size(client, "a", cache=cache)
+    third = size.image_size(engine, "a", cache=cache)
     assert ([each.made_by for each in third.layers], packed) == (["deps", "open"], ["1/layer.tar"])
     assert third.layers[0] == first.layers[0]
 
 
 def test_incomplete_archive_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = FakeEngine(tmp_path, monkeypatch)
+    engine: Any = FakeEngine(monkeypatch)
     monkeypatch.setattr(engine, "save", lambda chunk_size: [b"cut"])
-    client: Any = engine
     with pytest.raises(UserError, match="sent only a part"):
-        size.image_size(client, "a", cache=tmp_path / "cache")
+        size.image_size(engine, "a", cache=tmp_path / "cache")
 
 
 MEASURED = size.ImageSize(

@@ -15,6 +15,7 @@ from berth.images.network import build_network, pip_settings
 from berth.images.network.build_network import Network, PackageIndex
 from berth.images.network.uv_settings import read_uv_settings
 from berth.images.pins import pins
+from tests.doubles.programs import shell_program
 
 
 def test_pip_settings_become_uv_and_pip_files(tmp_path: Path) -> None:
@@ -104,8 +105,7 @@ def test_pip_on_path_is_used_if_this_python_has_none(
     """An environment that uv made has no pip."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    (tmp_path / "bin" / "python3").chmod(0o755)
+    shell_program(tmp_path / "bin" / "python3", f'exec {sys.executable} "$@"')
     monkeypatch.setattr(sys, "executable", str(tmp_path / "bare" / "bin" / "python"))
     write(home / ".config" / "pip" / "pip.conf", "[global]\nindex-url = https://user/simple\n")
     assert found_index(home, PATH=str(tmp_path / "bin")).url == "https://user/simple"
@@ -281,8 +281,7 @@ def test_uv_module_needs_no_installed_packages(tmp_path: Path) -> None:
     python = next(made.glob("bin/python"))
     library = next(made.glob("lib/python*/site-packages"))
     (library / "pip").symlink_to(Path(pip.__file__).parent)
-    (made / "bin" / "uv").write_text('#!/bin/sh\necho "$@"; env | grep ^UV_ | sort\n')
-    (made / "bin" / "uv").chmod(0o755)
+    shell_program(made / "bin" / "uv", 'echo "$@"; env | grep ^UV_ | sort')
     conf = write(
         tmp_path / "pip.conf", "[global]\nindex-url = https://corp/simple\nextra-index-url = https://more/simple\n"
     )
