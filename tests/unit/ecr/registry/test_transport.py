@@ -11,20 +11,21 @@ def no_login(renew: bool) -> None:
     """A `Login` without credentials."""
 
 
+HOSTS = ["", "https://x", "x/y", "user:secret@host", "a b", "::1", "-x", "x\ny", "ü.example"]
+PORTS = ["99999", "0", "", "notaport", "٣", "5_0"]
+
+
 @pytest.mark.parametrize(
-    "host",
-    ["", "https://x", "x/y", "user:secret@host", "a b", "::1", "-x", "x\ny", "ü.example"],
+    ("host", "fault"),
+    [
+        *((host, "give HOST or HOST:PORT, without") for host in HOSTS),
+        *((f"x:{port}", f"the port is {port or 'empty'}, and must be 1 to") for port in PORTS),
+    ],
 )
-def test_invalid_hosts_are_refused(host: str) -> None:
-    with pytest.raises(UserError, match="is not a registry: give HOST or HOST:PORT, without") as refusal:
+def test_invalid_hosts_and_ports_are_refused(host: str, fault: str) -> None:
+    with pytest.raises(UserError, match=f"is not a registry: {fault}") as refusal:
         Transport(host, no_login)
     assert "\n" not in str(refusal.value)
-
-
-@pytest.mark.parametrize("port", ["99999", "0", "", "notaport", "٣", "5_0"])
-def test_invalid_ports_are_refused(port: str) -> None:
-    with pytest.raises(UserError, match=f"x:{port} is not a registry: the port is {port or 'empty'}, and must be 1 to"):
-        Transport(f"x:{port}", no_login)
 
 
 @pytest.mark.parametrize("host", ["x", "x:1", "127.0.0.1:5000", "[::1]:5000", "[::1]", "a-b.example_c:65535"])

@@ -26,19 +26,14 @@ MOUNTINFO = """\
 
 def root_of(folder: Path) -> Path:
     root = folder / "root"
-    (root / METADATA).parent.mkdir(parents=True)
-    (root / METADATA).write_bytes(b"Name: rich\n")
-    (root / "usr/lib").mkdir(parents=True)
-    (root / "usr/lib/libc.so.6").write_bytes(b"libc")
+    contents = {METADATA: b"Name: rich\n", "usr/lib/libc.so.6": b"libc", "caf\udce9": b"latin"}
+    for name, content in {**contents, "proc/cpuinfo": b"of the machine", "etc/hosts": b"of the engine"}.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
     os.link(root / "usr/lib/libc.so.6", root / "usr/lib/libc.so")
     (root / "lib").symlink_to("usr/lib")
     (root / "nowhere").symlink_to("/is/not/here")
-    Path(os.fsdecode(bytes(root) + b"/caf\xe9")).write_bytes(b"latin")
     os.mkfifo(root / "pipe")
-    (root / "proc").mkdir()
-    (root / "proc/cpuinfo").write_bytes(b"of the machine")
-    (root / "etc").mkdir()
-    (root / "etc/hosts").write_bytes(b"of the engine")
     return root
 
 

@@ -12,12 +12,18 @@ from berth.local.session import RunSession
 from berth.local.train import artifacts
 
 
+def make_hosts(folder: Path, count: int) -> dict[str, Path]:
+    """The folders of so many hosts, each with an empty folder `model`."""
+    roots = {host: folder / host for host in opt_ml.host_names(count)}
+    for root in roots.values():
+        (root / "model").mkdir(parents=True)
+    return roots
+
+
 def test_hosts_folders_are_kept_if_packing_fails(tmp_path: Path) -> None:
     session = RunSession(MagicMock(), "no-image", say=print, stop_grace=1.0)
     session.scratch = tmp_path / "run"
-    roots = {host: session.scratch / host for host in ("algo-1", "algo-2")}
-    for root in roots.values():
-        (root / "model").mkdir(parents=True)
+    roots = make_hosts(session.scratch, 2)
     (roots["algo-1"] / "model" / "model.safetensors").write_text("weights")
     with pytest.raises(UserError, match=r"can't be written .* What the job wrote is kept in") as refusal:
         artifacts.pack_folder(session, roots, "model", tmp_path / "no-such-folder" / "model.tar.gz")
@@ -29,9 +35,8 @@ def test_hosts_folders_are_kept_if_packing_fails(tmp_path: Path) -> None:
 def test_first_hosts_file_is_packed_and_duplicates_are_reported(tmp_path: Path) -> None:
     printed: list[str] = []
     session = RunSession(MagicMock(), "no-image", say=printed.append, stop_grace=1.0)
-    roots = {host: tmp_path / host for host in ("algo-1", "algo-2")}
+    roots = make_hosts(tmp_path, 2)
     for host, root in roots.items():
-        (root / "model").mkdir(parents=True)
         for name in ("weights", host):
             (root / "model" / name).write_text(host)
     packed = artifacts.pack_folder(session, roots, "model", tmp_path / "model.tar.gz")
@@ -47,9 +52,8 @@ def test_first_hosts_file_is_packed_and_duplicates_are_reported(tmp_path: Path) 
 def test_many_hosts_share_one_line_sorted_by_number(tmp_path: Path) -> None:
     printed: list[str] = []
     session = RunSession(MagicMock(), "no-image", say=printed.append, stop_grace=1.0)
-    roots = {host: tmp_path / host for host in opt_ml.host_names(40)}
+    roots = make_hosts(tmp_path, 40)
     for root in roots.values():
-        (root / "model").mkdir(parents=True)
         for name in ("config", "weights"):
             (root / "model" / name).touch()
         (root / "model/secret").symlink_to("/etc/passwd")
