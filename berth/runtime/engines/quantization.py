@@ -108,13 +108,10 @@ class WindowSettings:
 
 def arguments(settings: WindowSettings, limits: Limits) -> list[str]:
     """Settings and limits as arguments of `quantize`."""
-    decoding = settings.decoding
     return [
         f"--max-length={settings.max_length}",
         f"--stride={settings.stride}",
-        f"--max-answer-tokens={decoding.max_answer_tokens}",
-        f"--null-threshold={decoding.null_threshold}",
-        *(["--no-answer"] if decoding.no_answer else []),
+        f"--decoding={json.dumps(asdict(settings.decoding))}",
         f"--max-f1-loss={limits.max_f1_loss}",
         *(["--few-questions"] if limits.few_questions else []),
     ]

@@ -7,6 +7,7 @@ is printed and written into the manifest. An int8 graph that loses more than the
 """
 
 import argparse
+import json
 import logging
 import os
 import random
@@ -23,7 +24,7 @@ from typing import Any
 import openvino
 
 from berth.qa import metrics
-from berth.qa.spans import EVALUATION, LogitsError, Span, predict
+from berth.qa.spans import EVALUATION, Decoding, LogitsError, Span, predict
 from berth.qa.squad import DataError, Example, read
 from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import Serving, Window, WindowError, make_windows
@@ -210,6 +211,10 @@ def provide_graph(files: ModelFiles, target: Path, say: Say) -> None:
     graph.make(files.folder, target)
 
 
+def _read_decoding(text: str) -> Decoding:
+    return Decoding(**json.loads(text))
+
+
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="quantize", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("model", type=Path)
@@ -218,9 +223,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--validation", type=Path, help="SQuAD data to measure on (default: rest of --calibration)")
     parser.add_argument("--max-length", type=int, default=384)
     parser.add_argument("--stride", type=int, default=128)
-    parser.add_argument("--max-answer-tokens", type=int, default=EVALUATION.max_answer_tokens)
-    parser.add_argument("--no-answer", action="store_true", help="SQuAD v2.0: a context may have no answer")
-    parser.add_argument("--null-threshold", type=float, default=EVALUATION.null_threshold)
+    parser.add_argument("--decoding", type=_read_decoding, default=EVALUATION, help="fields of Decoding in JSON")
     parser.add_argument("--max-f1-loss", type=float, default=Limits().max_f1_loss)
     parser.add_argument("--few-questions", action="store_true")
     return parser.parse_args(arguments)
@@ -249,12 +252,8 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
         questions = questions_of(options.calibration, options.validation, say)
         if reason := too_few(len(questions.validation), limits):
             raise GraphError(reason)
-        decoding = replace(
-            EVALUATION,
-            max_answer_tokens=options.max_answer_tokens,
-            null_threshold=options.null_threshold,
-            no_answer=options.no_answer or any(not example.answers for example in questions.validation),
-        )
+        without_answer = any(not example.answers for example in questions.validation)
+        decoding = replace(options.decoding, no_answer=options.decoding.no_answer or without_answer)
         provide_graph(find(options.model), options.target, say)
         settings = WindowSettings(options.max_length, options.stride, decoding)
         add_int8(options.target, questions, settings, limits, say)
