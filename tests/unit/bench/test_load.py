@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from bench import soak
 from bench.serving import load
 
 BODIES = [b"%d" % number for number in range(30)]
@@ -153,20 +152,3 @@ def test_arrivals_are_a_poisson_process() -> None:
     assert sum(gap < 0.02 for gap in gaps) / len(gaps) == pytest.approx(0.63, abs=0.05), (
         "1 - 1/e of the intervals are shorter than the mean"
     )
-
-
-def test_overload_counts_refusals_and_pings(serve: Serve) -> None:
-    turn = itertools.count()
-
-    def half(handler: BaseHTTPRequestHandler, body: bytes) -> None:
-        if handler.path == "/ping":
-            answer(handler, 200, b"{}")
-        else:
-            answer(handler, (200, 503)[next(turn) % 2], b"{}")
-
-    measured = soak.overload(serve(half).port, BODIES, rate=120, seconds=0.5)
-    assert measured.sent == len(load.arrivals(120, 0.5, soak.SEED))
-    assert measured.answered + measured.refused == measured.sent
-    assert measured.answered - measured.refused in (0, 1)
-    assert (measured.timed_out, measured.lost, measured.others) == (0, 0, 0)
-    assert (measured.pings, measured.pings_failed) == (2, 0)

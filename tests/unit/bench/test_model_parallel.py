@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from bench import model_parallel_equality, model_parallel_memory, model_parallel_overlap
-from bench.scripts.wire_bytes import ModuleCall, TensorUse, least_bytes
 
 TINY = ["--layers", "2", "--hidden", "16", "--rows", "4", "--length", "8", "--words", "50"]
 
@@ -30,16 +29,6 @@ def case(gradients: float, limit: float = 2e-6) -> dict[str, Any]:
 )
 def test_verdict_of_group_depends_on_limits(group: list[dict[str, Any]], verdict: str) -> None:
     assert model_parallel_equality.equal(group) == verdict
-
-
-def test_each_tensor_is_sent_once_to_each_partition_that_takes_it() -> None:
-    """Partition 0 makes `hidden` and a mask for two modules of partition 1, whose logits the step function gets."""
-    hidden, mask = TensorUse(1, 100, wants_gradient=True), TensorUse(2, 10, wants_gradient=False)
-    between, logits = TensorUse(3, 100, wants_gradient=True), TensorUse(4, 4, wants_gradient=True)
-    calls = [ModuleCall(1, (hidden, mask), (between,)), ModuleCall(1, (between, mask), (logits,))]
-    assert least_bytes(calls) == 2 * 100 + 10 + 2 * 4
-    assert least_bytes([calls[0], ModuleCall(2, (between, mask), (logits,))]) == 2 * 100 + 10 + 2 * 100 + 10 + 2 * 4
-    assert least_bytes([ModuleCall(0, (hidden,), (logits,))]) == 0
 
 
 def result(cut: str, two: float, sent: int = 100) -> dict[str, Any]:

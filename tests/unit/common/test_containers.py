@@ -99,18 +99,20 @@ def test_failed_command_reports_exit_code_and_stderr() -> None:
     assert (bad.value.code, bad.value.complaint, engine.container_count) == (3, "first\nlast", 0)
 
 
-def test_container_that_fails_to_start_is_removed() -> None:
-    engine = FakeEngine(start=APIError("400", explanation="no such device"))
-    with pytest.raises(APIError):
-        run_in_container(engine)
-    assert engine.container_count == 0
-
-
-def test_container_that_times_out_is_removed() -> None:
-    engine = FakeEngine(wait=ConnectionError("Read timed out."))
-    with pytest.raises(
-        UserError, match=r"^`python` does not finish in berth-serve:cpu: check the engine, then try again\.$"
-    ):
+@pytest.mark.parametrize(
+    ("engine", "error", "message"),
+    [
+        (FakeEngine(start=APIError("400", explanation="no such device")), APIError, "no such device"),
+        (
+            FakeEngine(wait=ConnectionError("Read timed out.")),
+            UserError,
+            r"^`python` does not finish in berth-serve:cpu: check the engine, then try again\.$",
+        ),
+    ],
+    ids=["does-not-start", "times-out"],
+)
+def test_container_that_does_not_end_is_removed(engine: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
         run_in_container(engine, patience_s=1)
     assert engine.container_count == 0
 

@@ -1,7 +1,7 @@
 """Blobs that a promotion sends, and a missing source."""
 
 from pathlib import Path
-from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -27,17 +27,12 @@ def test_missing_blobs_are_sorted_largest_first(existing: set[str], missing: tup
     assert missing_blobs((SMALL, LARGE, MIDDLE), existing) == missing
 
 
+@pytest.mark.usefixtures("credentials")
 def test_promotion_of_a_missing_image_creates_no_repository(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     created: list[str] = []
-
-    def absent(*_: Any) -> Any:
-        raise UserError("there is no such image.")
-
-    monkeypatch.setattr(commands.promote, "plan_copy", absent)
+    monkeypatch.setattr(commands.promote, "plan_copy", MagicMock(side_effect=UserError("there is no such image.")))
     monkeypatch.setattr(commands.repository, "describe", lambda *_: None)
     monkeypatch.setattr(commands.repository, "ensure", lambda client, wanted, *_, **__: created.append(wanted.name))
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
     host = "111122223333.dkr.ecr.eu-west-1.amazonaws.com"
     with pytest.raises(UserError, match="no such image"):
         commands.promote_image(f"{host}/berth-train:0.1.9", f"{host}/team/released", dist=tmp_path)

@@ -97,47 +97,53 @@ def test_matching_places_prefers_the_whole_name(text: str | None, chosen: list[P
     assert matching_places([WEST, PRODUCTION, EAST], text) == chosen
 
 
-def test_error_for_text_that_matches_several_places() -> None:
-    assert choice_problems("train", "cpu", [WEST, EAST], "amazonaws") == [
-        f"this build of train is in 2 places, {WEST.name} and {EAST.name}: choose with --registry and a part of the "
-        "name that the others do not have, or list them with --json."
-    ]
-    assert choice_problems("train", "cpu", [WEST, EAST], None) == []
-    assert choice_problems("train", "cpu", [WEST, EAST], "us-east") == []
-    assert choice_problems("train", "cpu", [WEST], None) == []
-    assert choice_problems("train", "cpu", [], None) == []
+UNKNOWN = "this build of train is not on record as pushed "
 
 
 @pytest.mark.parametrize(
-    ("profile", "places", "text", "end"),
+    ("profile", "places", "text", "problems"),
     [
+        ("cpu", [WEST, EAST], None, []),
+        ("cpu", [WEST, EAST], "us-east", []),
+        ("cpu", [WEST], None, []),
+        ("cpu", [], None, []),
+        (
+            "cpu",
+            [WEST, EAST],
+            "amazonaws",
+            [
+                f"this build of train is in 2 places, {WEST.name} and {EAST.name}: choose with --registry and a part of "
+                "the name that the others do not have, or list them with --json."
+            ],
+        ),
         (
             "cpu",
             [WEST],
             "us-east-1",
-            f"to us-east-1, only to {WEST.name}: run `python build.py push train --region us-east-1`.",
+            [f"{UNKNOWN}to us-east-1, only to {WEST.name}: run `python build.py push train --region us-east-1`."],
         ),
         (
             "cu130",
             [],
             "us-east-1",
-            "anywhere: run `python build.py push train --profile cu130 --region us-east-1`, or leave --registry out "
-            "to get the local name, for local mode.",
+            [
+                f"{UNKNOWN}anywhere: run `python build.py push train --profile cu130 --region us-east-1`, or leave "
+                "--registry out to get the local name, for local mode."
+            ],
         ),
         (
             "cpu",
             [],
             "harbor",
-            "anywhere: push it there, or name another place, or leave --registry out to get the local name, for "
-            "local mode.",
+            [
+                f"{UNKNOWN}anywhere: push it there, or name another place, or leave --registry out to get the local "
+                "name, for local mode."
+            ],
         ),
     ],
 )
-def test_error_for_unknown_place_names_the_push_command(
-    profile: str, places: list[Pushed], text: str, end: str
-) -> None:
-    begin = "this build of train is not on record as pushed "
-    assert choice_problems("train", profile, places, text) == [begin + end]
+def test_choice_problems(profile: str, places: list[Pushed], text: str | None, problems: list[str]) -> None:
+    assert choice_problems("train", profile, places, text) == problems
 
 
 HARBOR = replace(FIRST, host="harbor.example")

@@ -117,16 +117,10 @@ class FakeEngine:
     """A fake engine with images by name, each with a revision; `removed` has the names of removed images."""
 
     def __init__(self, revisions: dict[str, str]) -> None:
-        self.images, self.containers, self.networks = (
-            self,
-            SimpleNamespace(list=self.none),
-            SimpleNamespace(list=self.none),
-        )
+        self.images = self
+        self.containers = self.networks = SimpleNamespace(list=lambda **_: [])
         self.revisions = revisions
         self.removed: list[str] = []
-
-    def none(self, **_: object) -> list[Any]:
-        return []
 
     def list(self, filters: dict[str, str]) -> list[Any]:
         return [

@@ -141,24 +141,13 @@ def test_find_channels(tmp_path: Path, existing: list[str], data: str, channels:
         pytest.param([], "nowhere", "there is no file or folder ", id="missing"),
         pytest.param([], ".", "The channel train is empty", id="empty"),
         pytest.param([".hidden"], ".", "The channel train is empty", id="hidden-files-only"),
+        pytest.param(["train/a.json", "validation/.a"], ".", "The channel validation is empty", id="second-one"),
     ],
 )
 def test_error_for_missing_or_empty_data(tmp_path: Path, existing: list[str], data: str, message: str) -> None:
     files(tmp_path, *existing)
     with pytest.raises(UserError, match=message):
         opt_ml.find_channels(tmp_path / data)
-
-
-def test_error_for_empty_channel_next_to_a_full_one(tmp_path: Path) -> None:
-    files(tmp_path, "train/a.json")
-    (tmp_path / "validation").mkdir()
-    with pytest.raises(UserError, match="The channel validation is empty"):
-        opt_ml.find_channels(tmp_path)
-
-
-def test_error_for_zero_hosts() -> None:
-    with pytest.raises(UserError, match=r"^--hosts is 0 and must"):
-        opt_ml.host_names(0)
 
 
 @pytest.mark.parametrize(

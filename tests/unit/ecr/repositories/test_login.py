@@ -20,25 +20,11 @@ from berth.ecr.repositories.login import MARGIN, EcrLogin, StoredLogin
 from berth.ecr.repositories.names import EcrRegistry
 from tests.doubles.programs import shell_program
 
+pytestmark = pytest.mark.usefixtures("credentials")
+
 CANARY = "canary-9f8e7d"
 REGISTRY = EcrRegistry("123456789012", "eu-west-1")
 HOST = "registry.example.com:5000"
-
-
-@pytest.fixture(autouse=True)
-def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-
-
-class Clock:
-    """A clock that the test sets."""
-
-    def __init__(self) -> None:
-        self.time = datetime(2026, 11, 21, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        return self.time
 
 
 def answer(password: str, end: datetime, user: str = "AWS") -> dict[str, Any]:
@@ -56,14 +42,14 @@ def stubbed(*answers: dict[str, Any]) -> tuple[Any, Stubber]:
 
 
 def test_token_is_cached_until_shortly_before_it_expires() -> None:
-    clock = Clock()
-    end = clock.time + timedelta(hours=12)
+    time = [datetime(2026, 11, 21, tzinfo=UTC)]
+    end = time[0] + timedelta(hours=12)
     client, stub = stubbed(answer("one", end), answer("two", end + timedelta(hours=12)))
-    login = EcrLogin(client, clock)
+    login = EcrLogin(client, lambda: time[0])
     assert login(renew=False) == login(renew=False) == Credentials("AWS", "one")
-    clock.time = end - MARGIN - timedelta(seconds=1)
+    time[0] = end - MARGIN - timedelta(seconds=1)
     assert login(renew=False).password == "one"
-    clock.time = end - MARGIN
+    time[0] = end - MARGIN
     assert login(renew=False).password == "two"
     stub.assert_no_pending_responses()
 

@@ -25,9 +25,7 @@ DIGEST = "sha256:" + "0a" * 32
 
 
 @pytest.fixture
-def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+def client(credentials: None) -> Iterator[Any]:
     with mock_aws():
         yield Aws().ecr(REGISTRY)
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -52,11 +53,7 @@ def test_dry_run_reports_missing_base_or_engine(machine: list[str], monkeypatch:
     assert (
         "the base localhost:5000/team/debian_12:slim is not on the engine: `build` without --dry-run pulls it."
     ) in machine
-
-    def no_engine(*_: object) -> None:
-        raise UserError("no Docker engine answers.")
-
-    monkeypatch.setattr(prepare, "local_base", no_engine)
+    monkeypatch.setattr(prepare, "local_base", MagicMock(side_effect=UserError("no Docker engine answers.")))
     prepared_command(machine, dry_run=True)
     assert any(each.endswith("yet: no Docker engine answers.") for each in machine)
 

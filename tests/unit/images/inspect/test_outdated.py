@@ -5,7 +5,8 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from requests.exceptions import ConnectionError
@@ -141,10 +142,7 @@ def test_unknown_package_in_several_versions_is_named_once(monkeypatch: pytest.M
 
 
 def test_lost_engine_is_reported_as_unknown_updates(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lost() -> NoReturn:
-        raise ConnectionError("Connection reset by peer")
-
-    monkeypatch.setattr(engine, "connect", lost)
+    monkeypatch.setattr(engine, "connect", MagicMock(side_effect=ConnectionError("Connection reset by peer")))
     found = outdated._ask_archive("berth-serve:cpu", NETWORK)
     assert isinstance(found, str)
     assert found.startswith(
@@ -160,15 +158,11 @@ def test_missing_locks_are_reported(tmp_path: Path) -> None:
 def test_outdated_reports_unanswered_services(service: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cu130").mkdir()
     (tmp_path / "cu130" / "deps-serve.txt").write_text("rich==14.0.0\n")
-
-    def no_engine() -> NoReturn:
-        raise UserError("no Docker engine answers: run `sh docker/engine.sh`.")
-
-    monkeypatch.setattr(engine, "connect", no_engine)
+    monkeypatch.setattr(engine, "connect", MagicMock(side_effect=UserError("no Docker engine answers: start it.")))
     result = outdated.find_outdated(PINS, ["cu130"], NETWORK, f"{service}/v1/query", locks=tmp_path)
     assert result == Outdated(
         unanswered=tuple(
-            f"Debian's updates of {image}:cu130 are not known: no Docker engine answers: run `sh docker/engine.sh`."
+            f"Debian's updates of {image}:cu130 are not known: no Docker engine answers: start it."
             for image in ("berth-train", "berth-serve")
         ),
         packages=1,

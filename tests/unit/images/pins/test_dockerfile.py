@@ -4,6 +4,7 @@ import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -150,12 +151,8 @@ def test_steps_mount_only_needed_secrets(step: str) -> None:
 def test_dockerfile_is_written_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layer_files, "DOCKER", tmp_path)
     (tmp_path / "Dockerfile").write_text(TEXT)
-
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "replace", killed)
+        patched.setattr(Path, "replace", MagicMock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             layer_files.render_dockerfile(replace(PINS, base_image="another"))
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"Dockerfile": TEXT}

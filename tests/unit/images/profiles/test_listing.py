@@ -5,6 +5,7 @@ import json
 import shutil
 from pathlib import Path
 from types import ModuleType
+from unittest.mock import MagicMock
 
 import pytest
 from rich.console import Console
@@ -74,10 +75,7 @@ def test_driver_is_the_oldest_that_runs_the_cuda() -> None:
 def test_list_and_show_print_one_json_document(
     command_line: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_engine() -> None:
-        raise UserError("no engine")
-
-    monkeypatch.setattr("berth.common.engine.connect", no_engine)
+    monkeypatch.setattr("berth.common.engine.connect", MagicMock(side_effect=UserError("no engine")))
     assert command_line.main(["profile", "list", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["profile"] for row in rows] == list(PINS.profiles)
@@ -91,10 +89,7 @@ def test_list_and_show_print_one_json_document(
 def test_ctrl_c_during_add_reports_unchanged_files(
     command_line: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("berth.images.profiles.commands.add_profile", interrupted)
+    monkeypatch.setattr("berth.images.profiles.commands.add_profile", MagicMock(side_effect=KeyboardInterrupt))
     assert command_line.main(["profile", "add", "own"]) == 130
     assert "docker/pins.toml and the locks are unchanged." in capsys.readouterr().err
 

@@ -83,17 +83,6 @@ def test_cuda_profile_is_proved_with_cpu_torch_and_reported() -> None:
     assert "gpu-check" in proof.unproved(cu124, Proof.whole)[0]
 
 
-def test_missing_cpu_build_of_torch_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    def resolve(*_: object) -> str:
-        raise UserError("there is no torch==2.5.1+cpu.")
-
-    monkeypatch.setattr(proof, "resolve", resolve)
-    with pytest.raises(
-        UserError, match=r"^cu124 can't be proved with the CPU build .*: there is no torch==2\.5\.1\+cpu\. Add"
-    ):
-        Prover(LOCKS, [], Proof.cpu).prepare(PINS, PINS.profile("cu124"))
-
-
 def test_proof_none_is_reported() -> None:
     prover, profile = Prover(LOCKS, [], Proof.none), PINS.profile("cu124")
     found = prover.prove(profile, prover.prepare(PINS, profile))

@@ -1,7 +1,6 @@
 """Problems that are reported before a container starts, and the log of a job."""
 
 from pathlib import Path
-from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
@@ -119,14 +118,12 @@ def test_processes_per_host(hyperparameters: dict[str, str], environment: dict[s
 @pytest.fixture
 def no_image(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine whose image accepts no hyperparameter."""
-
-    def refuse_all(client: Any, image: str, hyperparameters: Any) -> None:
-        raise UserError("1 hyperparameter can't be used.")
-
     image = LocalImage("berth-train:cpu", "sha256:aa", "train", "cpu", derived=False, attrs={"Config": {"Labels": {}}})
     monkeypatch.setattr(commands, "connect", MagicMock())
     monkeypatch.setattr(commands, "select_image", MagicMock(return_value=image))
-    monkeypatch.setattr(checks, "check_hyperparameters", refuse_all)
+    monkeypatch.setattr(
+        checks, "check_hyperparameters", MagicMock(side_effect=UserError("1 hyperparameter can't be used."))
+    )
     monkeypatch.delenv("NOTSET", raising=False)
 
 
