@@ -112,8 +112,8 @@ UNKNOWN = "this build of train is not on record as pushed "
             [WEST, EAST],
             "amazonaws",
             [
-                f"this build of train is in 2 places, {WEST.name} and {EAST.name}: choose with --registry and a part of "
-                "the name that the others do not have, or list them with --json."
+                f"this build of train is in 2 places, {WEST.name} and {EAST.name}: choose with --registry and a part "
+                "of the name that the others do not have, or list them with --json."
             ],
         ),
         (
