@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -67,10 +68,6 @@ def test_exchange_swaps_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(os.listdir(tmp_path)) == 4
 
 
-def no_links(*_: object) -> None:
-    raise OSError("no links across file systems")
-
-
 def test_leftover_temporary_file_is_not_written_through(
     source: Path, context: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,7 +75,7 @@ def test_leftover_temporary_file_is_not_written_through(
     other = source.with_name("other")
     other.write_bytes(b"unrelated")
     os.link(other, context / f".{source.name}.{os.getpid()}")
-    monkeypatch.setattr(os, "link", no_links)
+    monkeypatch.setattr(os, "link", MagicMock(side_effect=OSError("no links across file systems")))
     link_files([source], context, same_content)
     assert other.read_bytes() == b"unrelated"
     assert (context / source.name).read_bytes() == source.read_bytes(), "without links, files are copied"

@@ -1,14 +1,10 @@
 """LocalImage from the result of `docker image inspect`."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from docker.errors import ImageNotFound
 
-from berth.common.errors import UserError
 from berth.images.local_image import LocalImage
-from berth.images.selection import select_image
 
 OCI = "org.opencontainers.image"
 
@@ -35,23 +31,6 @@ def inspected(revision: str = "1a2b3c4d5e6f", efa: str = "1.47.0", **more: Any) 
 
 def local_image(attrs: dict[str, Any], info: dict[str, Any] | None = None) -> LocalImage:
     return LocalImage("berth-train:cu130", attrs["Id"], "train", "cu130", derived=False, attrs=attrs, info=info or {})
-
-
-def test_missing_image_error_names_the_build_command() -> None:
-    def get(tag: str) -> Any:
-        raise ImageNotFound(f"no {tag}")
-
-    client: Any = SimpleNamespace(images=SimpleNamespace(get=get))
-    with pytest.raises(UserError) as refusal:
-        select_image(client, "train", "cu124")
-    assert str(refusal.value) == (
-        "there is no image berth-train:cu124 here: build it with `python build.py build train --profile cu124`."
-    )
-
-
-def test_unknown_profile_is_reported_before_the_image() -> None:
-    with pytest.raises(UserError, match=r"^there is no profile 'cu125'; docker/pins\.toml has .*did you mean cu124\?"):
-        select_image(SimpleNamespace(), "train", "cu125")  # type: ignore[arg-type]  # the engine is not asked
 
 
 def test_local_image_has_build_name_and_versions() -> None:

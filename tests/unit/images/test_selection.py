@@ -115,9 +115,18 @@ def test_named_image_is_described_by_its_labels(name: str, known_as: str, profil
             "there is no image mytrian:1 here: give one that `docker images` lists.",
             id="missing",
         ),
+        pytest.param(
+            None,
+            "train",
+            "cu124",
+            "there is no image berth-train:cu124 here: build it with `python build.py build train --profile cu124`.",
+            id="not-built",
+        ),
     ],
 )
-def test_unsuitable_image_is_refused(name: str, image: str | None, profile: str, message: str) -> None:
+def test_unsuitable_or_missing_image_is_refused(
+    name: str | None, image: str | None, profile: str, message: str
+) -> None:
     with pytest.raises(UserError) as refused:
         select_image(CLIENT, image, profile, name)
     assert str(refused.value) == message

@@ -44,41 +44,59 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 NETWORK = Network(None, PackageIndex(), (), "", "", "")
 
 
-def test_packages_of_lists_each_version_once() -> None:
-    texts = {
-        "build.txt": "uv==0.9.30 \\\n    --hash=sha256:aa\n",
-        "cpu/deps-serve.txt": "# made\nrich==15.0.0 \\\n    --hash=sha256:bb\n",
-        "cu124/deps-train.txt": "rich==15.0.0\ntransformers==5.15.0\n",
-        "cu130/nccl.txt": "nvidia-nccl-cu13==2.29.7\n",
-        "cpu/openmpi.txt": "mpi4py==4.1.2\n",
-        "cpu/pytorch.txt": "torch==2.13.0+cpu\n",
-        "debian/cpu.txt": "libc6 2.36-9\n",
-    }
-    assert locked_packages.packages_of(PINS, ["cpu", "cu124"], texts) == [
-        LockedPackage("mpi4py", "4.1.2", ("train",), ("cpu",)),
-        LockedPackage("rich", "15.0.0", BOTH, ("cpu", "cu124")),
-        LockedPackage("torch", "2.13.0+cpu", BOTH, ("cpu",)),
-        LockedPackage("transformers", "5.15.0", ("train",), ("cu124",)),
-        LockedPackage("uv", "0.9.30", (), ()),
-    ]
-    assert locked_packages.packages_of(PINS, ["cu130"], texts)[0] == LockedPackage(
-        "nvidia-nccl-cu13", "2.29.7", BOTH, ("cu130",)
-    )
+LOCKS = {
+    "build.txt": "uv==0.9.30 \\\n    --hash=sha256:aa\n",
+    "cpu/deps-serve.txt": "# made\nrich==15.0.0 \\\n    --hash=sha256:bb\n",
+    "cu124/deps-train.txt": "rich==15.0.0\ntransformers==5.15.0\n",
+    "cu130/nccl.txt": "nvidia-nccl-cu13==2.29.7\n",
+    "cpu/openmpi.txt": "mpi4py==4.1.2\n",
+    "cpu/pytorch.txt": "torch==2.13.0+cpu\n",
+    "debian/cpu.txt": "libc6 2.36-9\n",
+}
+LAYERED = {
+    "cpu/pytorch.txt": "fsspec==2026.9.0\ntorch==2.13.0+cpu\n",
+    "cpu/deps-train.txt": "transformers==5.23.0\n",
+    "cpu-hf4/pytorch.txt": "fsspec==2026.9.0\ntorch==2.13.0+cpu\n",
+    "cpu-hf4/deps-train.txt": "fsspec==2023.9.2\n",
+}
 
 
-def test_packages_of_uses_the_higher_layers_version() -> None:
-    texts = {
-        "cpu/pytorch.txt": "fsspec==2026.9.0\ntorch==2.13.0+cpu\n",
-        "cpu/deps-train.txt": "transformers==5.23.0\n",
-        "cpu-hf4/pytorch.txt": "fsspec==2026.9.0\ntorch==2.13.0+cpu\n",
-        "cpu-hf4/deps-train.txt": "fsspec==2023.9.2\n",
-    }
-    assert locked_packages.packages_of(PINS, ["cpu", "cpu-hf4"], texts) == [
-        LockedPackage("fsspec", "2023.9.2", ("train",), ("cpu-hf4",)),
-        LockedPackage("fsspec", "2026.9.0", BOTH, ("cpu",)),
-        LockedPackage("torch", "2.13.0+cpu", BOTH, ("cpu", "cpu-hf4")),
-        LockedPackage("transformers", "5.23.0", ("train",), ("cpu",)),
-    ]
+@pytest.mark.parametrize(
+    ("profiles", "texts", "packages"),
+    [
+        pytest.param(
+            ["cpu", "cu124"],
+            LOCKS,
+            [
+                LockedPackage("mpi4py", "4.1.2", ("train",), ("cpu",)),
+                LockedPackage("rich", "15.0.0", BOTH, ("cpu", "cu124")),
+                LockedPackage("torch", "2.13.0+cpu", BOTH, ("cpu",)),
+                LockedPackage("transformers", "5.15.0", ("train",), ("cu124",)),
+                LockedPackage("uv", "0.9.30", (), ()),
+            ],
+            id="each-version-once",
+        ),
+        pytest.param(
+            ["cu130"],
+            LOCKS,
+            [LockedPackage("nvidia-nccl-cu13", "2.29.7", BOTH, ("cu130",)), LockedPackage("uv", "0.9.30", (), ())],
+            id="layer-of-both-images",
+        ),
+        pytest.param(
+            ["cpu", "cpu-hf4"],
+            LAYERED,
+            [
+                LockedPackage("fsspec", "2023.9.2", ("train",), ("cpu-hf4",)),
+                LockedPackage("fsspec", "2026.9.0", BOTH, ("cpu",)),
+                LockedPackage("torch", "2.13.0+cpu", BOTH, ("cpu", "cpu-hf4")),
+                LockedPackage("transformers", "5.23.0", ("train",), ("cpu",)),
+            ],
+            id="the-higher-layers-version",
+        ),
+    ],
+)
+def test_packages_of_locks(profiles: list[str], texts: dict[str, str], packages: list[LockedPackage]) -> None:
+    assert locked_packages.packages_of(PINS, profiles, texts) == packages
 
 
 def advisory(name: str, fixed: str) -> dict[str, Any]:

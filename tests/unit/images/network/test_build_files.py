@@ -3,8 +3,10 @@
 import hashlib
 import subprocess
 import tomllib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,20 +42,24 @@ def test_wanted_files_of_each_image() -> None:
     assert build_files.wanted_files(profile.without(["efa", "cuda-compat"]), ["train"]) == []
 
 
-def test_only_valid_local_file_is_used(tmp_path: Path) -> None:
-    cache, folder = tmp_path / "cache", tmp_path / "folder"
-    for each in (cache, folder):
-        each.mkdir()
-    (folder / WANTED.name).write_bytes(BYTES)
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        pytest.param(lambda path: None, "", id="missing"),
+        pytest.param(lambda path: path.write_bytes(b"torn"), "its sha256 is", id="torn"),
+        # It exists, but even root can't read it.
+        pytest.param(lambda path: path.symlink_to("/proc/self/mem"), "it can't be read (Input/output", id="unreadable"),
+    ],
+)
+def test_only_valid_local_file_is_used(spoil: Callable[[Path], Any], reason: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / WANTED.name).write_bytes(BYTES)
+    spoil(tmp_path / WANTED.name)
     lines: list[str] = []
-    assert build_files.find_valid_file(WANTED, [cache, folder], lines.append) == folder / WANTED.name
-    (cache / WANTED.name).write_bytes(b"torn")
-    assert build_files.find_valid_file(WANTED, [cache, folder], lines.append) == folder / WANTED.name
-    (cache / WANTED.name).unlink()
-    (cache / WANTED.name).symlink_to("/proc/self/mem")  # exists, but even root can't read it
-    assert build_files.find_valid_file(WANTED, [cache, folder], lines.append) == folder / WANTED.name
-    assert lines.pop() == f"{cache / WANTED.name} is not used: it can't be read (Input/output error)"
-    assert [line.partition(":")[0] for line in lines] == [f"{cache / WANTED.name} is not used"]
+    found = build_files.find_valid_file(WANTED, [tmp_path, tmp_path / "folder"], lines.append)
+    assert found == tmp_path / "folder" / WANTED.name
+    assert len(lines) == bool(reason)
+    assert all(line.startswith(f"{tmp_path / WANTED.name} is not used: {reason}") for line in lines)
 
 
 def test_record_sha256_changes_one_line() -> None:
