@@ -25,10 +25,3 @@ def test_answers_equal_those_of_the_former_pipeline(tmp_path: Path) -> None:
         assert len(differences) == count
         other = [each for each in differences if not each.same or each.score > 1e-3]
         assert not other, parameters
-
-
-def test_difference_caps_scores_at_one() -> None:
-    theirs = {"score": 1.5, "start": 1, "end": 2, "answer": "a"}
-    assert difference({**theirs, "score": 1.0}, theirs) == Difference(same=True, score=0.0)
-    assert difference([{**theirs, "score": 0.9, "end": 3}], theirs) == Difference(same=False, score=pytest.approx(0.1))
-    assert not difference([theirs, theirs], theirs).same

@@ -135,24 +135,6 @@ def test_default_stride_shrinks_for_a_long_question(tiny_client: TestClient, wor
     assert ask(tiny_client, {"question": "a " * words, "context": "abc " * 50})["answer"]
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        ({}, 200),
-        ({"content-type": ""}, 200),
-        ({"content-type": "application/json; charset=utf-8", "accept": "application/json, text/plain"}, 200),
-        ({"accept": "*/*"}, 200),
-        ({"content-type": "text/html"}, 415),
-        ({"accept": "text/html"}, 406),
-    ],
-)
-def test_status_of_content_type_and_accept(tiny_client: TestClient, headers: dict[str, str], status: int) -> None:
-    response = tiny_client.post("/invocations", content=json.dumps({"inputs": ONE}).encode(), headers=headers)
-    assert response.status_code == status
-    if status != 200:
-        assert list(response.json()) == ["error", "error_type"]
-
-
 LONG_QUESTION = "a " * 200
 
 
@@ -216,17 +198,6 @@ def test_invalid_request_is_refused_with_the_reason(
     error = error_of(tiny_client.post("/invocations", content=body))
     assert error[:2] == (status, kind)
     assert error[2].startswith(sentence)
-
-
-@pytest.mark.parametrize("chunked", [False, True])
-def test_body_over_the_limit_is_refused(client: TestClient, chunked: bool) -> None:
-    body = json.dumps({"inputs": {**ONE, "context": "word " * 20_000}}).encode()
-    content: Any = iter([body[:50_000], body[50_000:]]) if chunked else body
-    status, kind, sentence = error_of(client.post("/invocations", content=content))
-    assert (status, kind) == (413, "too_large")
-    assert sentence.startswith(
-        f"the body has {len(body)} bytes, over the limit of 100000: send fewer questions at once"
-    )
 
 
 def test_unknown_path_and_method_are_refused(tiny_client: TestClient) -> None:

@@ -85,13 +85,14 @@ def test_log_line_of_a_refused_request_has_its_type_and_no_content(
 ) -> None:
     with caplog.at_level(logging.INFO):
         own_client.post("/invocations", json={"secret": 1})
-        own_client.get("/nowhere")
+        own_client.get("/no%0Aline")
         own_client.get("/invocations")
+        own_client.get("/ping")  # without a line
     records = [each for each in caplog.records if each.name.endswith("access_log")]
     starts = [each.getMessage().rsplit(" in ")[0] for each in records]
     assert starts == [
         "POST /invocations 400 bad_request",
-        "GET /nowhere 404 not_found",
+        "GET /no%0Aline 404 not_found",
         "GET /invocations 405 method_not_allowed",
     ]
     lines = [JsonFormatter().format(each) for each in records]

@@ -85,20 +85,6 @@ def test_csv_rows_are_answered_by_csv_rows(tiny_client: TestClient) -> None:
     assert refused == ["", "", "", "", "`inputs.context` is empty: send some text"]
 
 
-def test_csv_with_column_names_is_answered_with_column_names(tiny_client: TestClient) -> None:
-    response = post(tiny_client, "question,context\n" + as_csv(ONE), CSV)
-    assert response.text.split("\r\n")[0] == "score,start,end,answer,error"
-
-
-@pytest.mark.parametrize(
-    ("accept", "content_type"), [(JSON, JSON), (JSON_LINES, JSON_LINES), (CSV, "text/csv; charset=utf-8")]
-)
-def test_answer_has_the_accepted_type(tiny_client: TestClient, accept: str, content_type: str) -> None:
-    response = post(tiny_client, as_csv(ONE, ONE), CSV, accept)
-    assert response.headers["content-type"] == content_type
-    assert response.text.count(ask(tiny_client, ONE)["answer"]) == 2
-
-
 def test_body_with_too_many_tokens_is_refused(tiny_model: Path) -> None:
     client = TestClient(create_app(ready_service(tiny_model, RequestLimits(tokens=512))))
     records = [json.dumps({"question": "Who?", "context": "abc " * 60})] * 10
@@ -187,8 +173,3 @@ def test_memory_and_time_of_a_bad_body_are_limited(name: str, batch: bool) -> No
     print(f"{name}: {seconds:.1f} s, {peak / len(body):.0f} times the body")
     assert peak < 70 * len(body)
     assert seconds < 5
-
-
-def test_error_of_a_single_json_record_sets_the_status(tiny_client: TestClient) -> None:
-    assert error_of(post(tiny_client, "7", JSON))[:2] == (400, "bad_request")
-    assert error_of(post(tiny_client, json.dumps({"inputs": [ONE]}), JSON, "text/html"))[:2] == (406, "not_acceptable")

@@ -33,6 +33,7 @@ def refusal(body: str | bytes, content_type: str) -> tuple[int, str]:
         (json.dumps(json.dumps(TEXT)), "a string that holds JSON"),
         (json.dumps({"inputs": TEXT}), "`inputs` is a string that holds JSON: send the object itself"),
         (f"{TEXT}\n{TEXT}\n", "send a request a line as `application/jsonlines`"),
+        (f"{TEXT}\r\n \r\n{TEXT}", "send a request a line as `application/jsonlines`"),
         (json.dumps("Who?"), "the body is a string"),
         ("inputs=Who%3F&context=Ann", "a form: send the JSON object"),
         (f"inputs={TEXT}", "a form: send the JSON object"),
@@ -72,6 +73,8 @@ def test_common_mistakes_in_json_bodies_get_advice(body: str | bytes, facts: str
     [
         (CSV, TEXT, 400, "send it as `application/json`"),
         (CSV, json.dumps(WHOLE, indent=2), 400, "send it as `application/json`"),
+        (CSV, '[{"a": 1},\n2]', 400, "send it as `application/json`"),
+        (CSV, ' [\n  "a", "b"]', 400, "send it as `application/json`"),
         (JSON_LINES, json.dumps(WHOLE, indent=2), 400, "send it as `application/json`"),
         ("application/x-www-form-urlencoded", TEXT, 415, "-H 'Content-Type: application/json'"),
         ("multipart/form-data; boundary=x", TEXT, 415, "with Content-Type application/json"),

@@ -225,12 +225,6 @@ def test_json_lines_answer_has_no_line_for_column_names(traits: ModelTraits) -> 
     assert caught.value.status == 406
 
 
-def test_error_for_too_many_records_names_max_payload(traits: ModelTraits) -> None:
-    with pytest.raises(ServeError, match="MaxPayloadInMB") as caught:
-        transformed(whole(b"a,b\n" * 65_537), CSV, CSV, traits)
-    assert caught.value.status == 413
-
-
 def test_json_lines_sent_as_json_are_refused_unless_one_per_body(traits: ModelTraits) -> None:
     assert len(transformed(single(json_lines().encode()), JSON, JSON, traits)) == ROWS
     with pytest.raises(ServeError, match="`application/jsonlines`"):

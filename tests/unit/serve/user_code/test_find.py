@@ -111,12 +111,6 @@ def test_inference_py_with_import_star_is_a_handler(tmp_path: Path) -> None:
     assert find_code(tmp_path / "model", {}) == UserCode(file, frozenset(FUNCTIONS))
 
 
-def test_shell_script_is_not_a_handler(tmp_path: Path) -> None:
-    file = write(tmp_path, "model/code/train.sh", "python train.py\n")
-    expected = NoHandler(f"{file} is not a Python file, and is not run")
-    assert find_code(tmp_path / "model", {"SAGEMAKER_PROGRAM": "train.sh"}) == expected
-
-
 @pytest.mark.parametrize("program", ["/home/me/src/mine.py", "../src/mine.py", "src/mine.py", "src/mine"])
 def test_program_path_of_the_users_machine_finds_the_packed_file(tmp_path: Path, program: str) -> None:
     """The SDK's local mode sets such a path for an entry_point without a source_dir."""

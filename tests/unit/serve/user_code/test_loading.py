@@ -182,16 +182,6 @@ def test_handler_file_may_have_a_standard_modules_name(model: Any, name: str) ->
     assert client.post("/invocations", json=[5]).json() == [5]
 
 
-@pytest.mark.slow
-def test_failed_installation_is_reported(model: Any) -> None:
-    folder = model(inference_py=ECHO, requirements_txt="--no-index --find-links .\nno-such-package==1.0\n")
-    sentence = failure_of(folder)
-    assert sentence.startswith(
-        f"{folder}/code: requirements.txt could not be installed (Could not find a version that satisfies the "
-        "requirement no-such-package==1.0 (from versions: none); wheels in "
-    )
-
-
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Any:
     server = ThreadedMotoServer("127.0.0.1", 0)
