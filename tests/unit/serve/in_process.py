@@ -1,17 +1,16 @@
 """Helpers for tests of the application in process: services, requests, and errors in responses."""
 
-import time
 from pathlib import Path
 from typing import Any
 
 from starlette.testclient import TestClient
 
 from berth.runtime.engines.choose import FOLDER_VARIABLE
-from berth.serve.errors import ServeError
 from berth.serve.limits import RequestLimits
 from berth.serve.models.service import Service
 from berth.serve.workers.pool import WorkerPool
 from berth.serve.workers.worker import WorkerSettings
+from tests.waiting import until
 
 ONE = {
     "question": "What is used for inference?",
@@ -36,27 +35,18 @@ def service_of(model_dir: Path, limits: RequestLimits | None = None, **environme
 def ready_service(model_dir: Path, limits: RequestLimits | None = None, **environment: str) -> Service:
     service = service_of(model_dir, limits, **environment)
     service.start()
-    deadline = time.monotonic() + _DEADLINE
-    while True:
-        try:
-            service.check_ready()
-        except ServeError:  # a worker may be ready before the service knows how it answers
-            assert service.failure is None
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        else:
-            return service
+    until(lambda: service.failure or (not service.closed and service.pool.available), "a ready service", _DEADLINE)
+    assert service.failure is None
+    return service
 
 
 def failure_of(model_dir: Path, **environment: str) -> str:
     """The error of a service whose model can't be served."""
     service = service_of(model_dir, **environment)
     service.start()
-    deadline = time.monotonic() + _DEADLINE
-    while service.failure is None:
-        assert time.monotonic() < deadline
-        assert not service.pool.available
-        time.sleep(0.02)
+    until(lambda: service.failure, "the failure", _DEADLINE)
+    assert service.failure is not None
+    assert not service.pool.available
     return service.failure
 
 

@@ -5,12 +5,8 @@ import pytest
 from berth.serve.limits import MEBIBYTE, RequestLimits
 
 
-def test_limits_follow_from_the_tokens_of_a_request() -> None:
-    limits = RequestLimits()
-    assert (limits.tokens, limits.characters, limits.body) == (32_768, 131_072, 2 * MEBIBYTE)
-    larger = RequestLimits(tokens=3_276_800)
-    assert (larger.characters, larger.body) == (13_107_200, 25 * MEBIBYTE)
-    assert larger.held_bodies == 64 * MEBIBYTE
+def test_bodies_at_once_have_at_least_64_mib_or_two_payloads() -> None:
+    assert RequestLimits(tokens=3_276_800).held_bodies == 64 * MEBIBYTE
     assert RequestLimits(tokens=10**8, payload=100 * MEBIBYTE).held_bodies == 200 * MEBIBYTE
 
 

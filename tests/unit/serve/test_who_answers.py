@@ -23,9 +23,13 @@ HANDLER = """
 import json, logging, os
 
 logging.getLogger("botocore").info("a library's")
+logging.getLogger("filelock").error("no lock")
 
 def model_fn(model_dir):
     logging.getLogger("inference").info("loaded")
+    logging.info("to the root logger")
+    logging.getLogger("inference").debug("details")
+    logging.getLogger("inference.parts").error("a part is missing")
 
 def transform_fn(model, body, content_type, accept, context):
     headers = dict(context.get_all_request_header(0))
@@ -161,6 +165,8 @@ class TestAccept:
 
     def test_of_a_handler(self, handler: TestClient) -> None:
         assert seen_by(handler, b"x", accept="image/png")["accept"] == "image/png"
+        several = seen_by(handler, b"1", accept="text/html;q=0.1, application/json")
+        assert (several["text"], several["content_type"], several["accept"]) == ("1", *["application/json"] * 2)
 
     def test_of_our_model(self, tiny_client: TestClient) -> None:
         refused = tiny_client.post("/invocations", content=QUESTION, headers={"accept": "image/png"})
@@ -192,11 +198,20 @@ class TestLog:
 
     def test_of_a_handler(self, handler_folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
         ready_service(handler_folder)
-        lines = capfd.readouterr().err.splitlines()
-        assert "berth: inference: loaded" in lines
-        assert not any("botocore" in line for line in lines)
+        assert capfd.readouterr().err.splitlines() == [
+            "berth: loading the model's own code",
+            "berth: error: filelock: no lock",
+            "berth: inference: loaded",
+            "berth: root: to the root logger",
+            "berth: error: inference.parts: a part is missing",
+        ]
         ready_service(handler_folder, SAGEMAKER_CONTAINER_LOG_LEVEL="error")
         assert "loaded" not in capfd.readouterr().err
+        ready_service(handler_folder, SAGEMAKER_CONTAINER_LOG_LEVEL="10", BERTH_LOG_FORMAT="json")
+        lines = capfd.readouterr().err.splitlines()
+        debug = next(json.loads(line) for line in lines if "details" in line)
+        assert (debug["level"], debug["logger"]) == ("debug", "inference")
+        assert not any("a library's" in line for line in lines)
 
     def test_of_our_model(self, tiny_model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         """The worker logs that a damaged graph is not used."""

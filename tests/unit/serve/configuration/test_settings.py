@@ -1,6 +1,7 @@
 """Settings from environment variables: defaults, invalid values, and variables without effect."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,68 +16,56 @@ from berth.serve.configuration.settings import (
     read_settings,
 )
 from berth.serve.configuration.variables import VARIABLES
-from berth.serve.limits import MEBIBYTE, RequestLimits, for_handler, for_questions
+from berth.serve.limits import MEBIBYTE, for_handler, for_questions
 from berth.serve.observing import log
 from berth.serve.workers.worker import WorkerSettings, worker_settings
 
-
-def test_default_settings_are_sagemakers() -> None:
-    assert read_settings({}) == ServerSettings(8080, Path("/opt/ml/model"), 25 * 1024 * 1024, 32_768, 10)
-
-
-def test_settings_are_read_from_sagemakers_variables() -> None:
-    variables = {
-        "SAGEMAKER_BIND_TO_PORT": "9000",
-        "SAGEMAKER_BASE_DIR": "/elsewhere",
-        "SAGEMAKER_MAX_PAYLOAD_IN_MB": "100",
-        "BERTH_MAX_REQUEST_TOKENS": "1000000",
-        "BERTH_FAILURE_GRACE": "0",
-        "SAGEMAKER_MODEL_SERVER_WORKERS": "3",
-        "SAGEMAKER_MODEL_SERVER_TIMEOUT": "120",
-    }
-    expected = ServerSettings(
-        port=9000,
-        model_dir=Path("/elsewhere/model"),
-        payload=100 * MEBIBYTE,
-        request_tokens=1_000_000,
-        failure_grace=0,
-        workers=3,
-        seconds=120,
-        payload_mb=100,
-    )
-    assert read_settings(variables) == expected
+OTHER_SERVERS = [
+    {f"{server}_DEFAULT_WORKERS_PER_MODEL": "2", f"{server}_DEFAULT_RESPONSE_TIMEOUT": "500"}
+    for server in ("MMS", "TS")
+]
+OURS = {"SAGEMAKER_MODEL_SERVER_WORKERS": "3", "SAGEMAKER_MODEL_SERVER_TIMEOUT": "9"}
 
 
-def test_batch_transform_has_a_longer_time_limit() -> None:
-    assert read_settings({"SAGEMAKER_BATCH": "true"}).seconds == 595
-    assert read_settings({"SAGEMAKER_BATCH": "true", "SAGEMAKER_MODEL_SERVER_TIMEOUT": "9"}).seconds == 9
-    assert read_settings({"SAGEMAKER_BATCH": ""}).seconds == 55
-
-
-def test_both_timeout_variables_are_in_seconds() -> None:
-    assert read_settings({"SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": "7"}).seconds == 7
-    both = {"SAGEMAKER_MODEL_SERVER_TIMEOUT": "2", "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": "120"}
-    assert read_settings(both).seconds == 120
-
-
-@pytest.mark.parametrize("server", ["MMS", "TS"])
-def test_variables_of_other_servers_count_unless_sagemakers_are_set(server: str) -> None:
-    theirs = {f"{server}_DEFAULT_WORKERS_PER_MODEL": "2", f"{server}_DEFAULT_RESPONSE_TIMEOUT": "500"}
-    assert read_settings(theirs) == ServerSettings(workers=2, seconds=500)
-    assert idle_variables(ServerSettings(), theirs) == []
-    ours = {"SAGEMAKER_MODEL_SERVER_WORKERS": "3", "SAGEMAKER_MODEL_SERVER_TIMEOUT": "9"}
-    assert read_settings(theirs | ours) == ServerSettings(workers=3, seconds=9)
-
-
-def test_payload_of_0_leaves_only_the_limit_on_tokens() -> None:
-    limits = RequestLimits(payload=read_settings({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "0"}).payload, tokens=10**8)
-    assert limits.body == 64 * 10**8
-
-
-def test_batch_transform_allows_more_tokens_per_body() -> None:
-    assert RequestLimits().body_tokens == RequestLimits().tokens
-    batch = RequestLimits(batch=read_settings({"SAGEMAKER_BATCH": "True"}).batch)
-    assert (batch.tokens, batch.body_tokens, batch.body) == (32_768, 64 * 32_768, 25 * MEBIBYTE)
+@pytest.mark.parametrize(
+    ("environ", "changed"),
+    [
+        ({}, {}),
+        (
+            {
+                "SAGEMAKER_BIND_TO_PORT": "9000",
+                "SAGEMAKER_BASE_DIR": "/elsewhere",
+                "SAGEMAKER_MAX_PAYLOAD_IN_MB": "100",
+                "BERTH_MAX_REQUEST_TOKENS": "1000000",
+                "BERTH_FAILURE_GRACE": "0",
+            },
+            {
+                "port": 9000,
+                "model_dir": Path("/elsewhere/model"),
+                "payload": 100 * MEBIBYTE,
+                "request_tokens": 1_000_000,
+                "failure_grace": 0,
+                "payload_mb": 100,
+            },
+        ),
+        ({"SAGEMAKER_BATCH": "true"}, {"batch": True, "seconds": 595}),
+        ({"SAGEMAKER_BATCH": "true", "SAGEMAKER_MODEL_SERVER_TIMEOUT": "9"}, {"batch": True, "seconds": 9}),
+        ({"SAGEMAKER_BATCH": ""}, {}),
+        ({"SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": "7"}, {"seconds": 7}),
+        (
+            {"SAGEMAKER_MODEL_SERVER_TIMEOUT": "2", "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": "120"},
+            {"seconds": 120},
+        ),
+        *((theirs, {"workers": 2, "seconds": 500}) for theirs in OTHER_SERVERS),
+        *((theirs | OURS, {"workers": 3, "seconds": 9}) for theirs in OTHER_SERVERS),
+        ({"SAGEMAKER_MULTI_MODEL": ""}, {}),
+        ({"SAGEMAKER_MULTI_MODEL": "True"}, {"multi_model": True}),
+        ({"SAGEMAKER_MULTI_MODEL": " false "}, {}),
+        *(({log.LEVEL_VARIABLE: text}, {}) for text in ("10", "warning", " ERROR")),
+    ],
+)
+def test_settings_are_read_from_variables(environ: dict[str, str], changed: dict[str, Any]) -> None:
+    assert read_settings(environ) == ServerSettings(**changed)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +134,6 @@ def test_all_invalid_settings_are_reported_together() -> None:
 @pytest.mark.parametrize(("text", "level"), [("10", 10), ("warning", 30), (" ERROR", 40)])
 def test_log_level_may_be_a_number_or_a_name(text: str, level: int) -> None:
     assert log.level_of(text) == level
-    assert read_settings({log.LEVEL_VARIABLE: text}) == ServerSettings()
 
 
 def test_other_task_or_answer_type_is_refused_without_a_handler() -> None:
@@ -229,11 +217,6 @@ def test_idle_variables_of_a_multi_model_endpoint() -> None:
 def test_table_of_variables_has_each_name_once() -> None:
     names = [name for variable in VARIABLES for name in variable.names]
     assert len(names) == len(set(names))
-
-
-@pytest.mark.parametrize(("text", "multi_model"), [("", False), ("True", True), (" false ", False)])
-def test_multi_model_accepts_true_and_false(text: str, *, multi_model: bool) -> None:
-    assert read_settings({"SAGEMAKER_MULTI_MODEL": text}).multi_model is multi_model
 
 
 def test_workers_share_threads_and_gpus() -> None:

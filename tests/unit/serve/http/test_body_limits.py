@@ -154,3 +154,13 @@ def test_declared_length_alone_reserves_no_room() -> None:
         receiving.send(None)
     assert share.used == 2 * MEBIBYTE
     held.give_all()
+
+
+def test_refused_body_frees_its_room_before_its_end() -> None:
+    share = Share(MEBIBYTE, "bytes", lambda: 0.0)
+    receiving = body_in_parts([b"x" * MEBIBYTE, b"x", b"x"], 0, Holding(share))
+    for _ in range(3):
+        receiving.send(None)
+    assert share.used == 0
+    with pytest.raises(ServeError):
+        receiving.send(None)

@@ -1,13 +1,8 @@
 """The page at / in Debian's headless Chromium, by keyboard alone. Only `make nightly` installs a browser."""
 
-import os
 import shutil
-import subprocess
-import sys
-import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,38 +12,20 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from tests.ports import free_port
+from tests.unit.serve.http.server_process import serving
 
 pytestmark = pytest.mark.nightly
 PARTY = "\N{PARTY POPPER}"
 
 
-@contextmanager
-def serving(model: Path, root: Path) -> Iterator[str]:
-    """Serve a copy of that model; yields the server's address."""
-    shutil.copytree(model, root / "model")
-    port = free_port()
-    environment = {**os.environ, "SAGEMAKER_BASE_DIR": str(root), "SAGEMAKER_BIND_TO_PORT": str(port)}
-    server = subprocess.Popen([sys.executable, "-P", "-m", "berth.serve.entry"], env=environment)
-    url = f"http://127.0.0.1:{port}/"
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            urllib.request.urlopen(f"{url}ping", timeout=5).close()
-            break
-        except OSError:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-    yield url
-    server.terminate()
-    assert server.wait(30) == 0
-
-
 @pytest.fixture(scope="module")
 def url(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The server's model has windows of at most 128 tokens."""
-    with serving(tiny_model, tmp_path_factory.mktemp("served")) as address:
-        yield address
+    base = tmp_path_factory.mktemp("served")
+    (base / "model").symlink_to(tiny_model)
+    with serving(base) as server:
+        server.wait_for("/ping", 200)
+        yield f"{server.client.base_url}/"
 
 
 @pytest.fixture(scope="module")
@@ -191,10 +168,11 @@ def test_example_can_be_selected_again_after_an_edit(page: WebDriver) -> None:
 
 
 def test_page_of_a_handler_has_no_form(browser: WebDriver, tmp_path: Path) -> None:
-    (tmp_path / "packed/code").mkdir(parents=True)
-    (tmp_path / "packed/code/inference.py").write_text("def model_fn(folder):\n    return lambda data: data\n")
-    with serving(tmp_path / "packed", tmp_path / "root") as url:
-        browser.get(url)
+    (tmp_path / "model/code").mkdir(parents=True)
+    (tmp_path / "model/code/inference.py").write_text("def model_fn(folder):\n    return lambda data: data\n")
+    with serving(tmp_path) as server:
+        server.wait_for("/ping", 200)
+        browser.get(f"{server.client.base_url}/")
         wait(browser, lambda: text_of(browser, "progress"))
         assert text_of(browser, "progress").startswith("This model has code of its own")
         assert "/invocations" in text_of(browser, "progress")

@@ -7,9 +7,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -18,57 +17,9 @@ import pytest
 from berth.serve.http.server import FINISH_WITHIN
 from berth.serve.http.sockets import listen
 from tests.ports import free_port
+from tests.unit.serve.http.server_process import serving
 
-ENTRY = ("-m", "berth.serve.entry")
 REQUEST = {"inputs": {"question": "What is used?", "context": "This model is used with sagemaker for inference."}}
-
-
-class Server:
-    """`serve` in its own process; the model is in `base`/model, as in SageMaker's /opt/ml."""
-
-    def __init__(self, base: Path, port: int, run: Sequence[str], **environment: str) -> None:
-        self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60)
-        variables = {"SAGEMAKER_BASE_DIR": str(base), "SAGEMAKER_BIND_TO_PORT": str(port), "OMP_NUM_THREADS": "1"}
-        variables["BERTH_GRAPH_DIR"] = str((base / "model").resolve().parent / "graph")
-        kept = {key: os.environ[key] for key in ("PATH", "PYTHONPATH", "HOME") if key in os.environ}
-        self.process = subprocess.Popen(
-            [sys.executable, *run],
-            env=kept | variables | environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    def wait_for(self, path: str, status: int, seconds: float = 60) -> httpx.Response:
-        """The first answer with this status; after `seconds` the last answer."""
-        end = time.monotonic() + seconds
-        while True:
-            try:
-                response = self.client.get(path)
-                if response.status_code == status or time.monotonic() > end:
-                    return response
-            except httpx.TransportError:
-                assert self.process.poll() is None, self.process.communicate()[0]
-                assert time.monotonic() < end
-            time.sleep(0.1)
-
-    def end(self, seconds: float = 30) -> tuple[int, list[str]]:
-        """Wait for the end of the process; returns its exit code and log lines."""
-        output, _ = self.process.communicate(timeout=seconds)
-        return self.process.returncode, output.splitlines()
-
-
-@contextmanager
-def serving(
-    base: Path, *arguments: str, port: int | None = None, run: Sequence[str] = ENTRY, **environment: str
-) -> Iterator[Server]:
-    server = Server(base, port or free_port(), [*run, *arguments], **environment)
-    try:
-        yield server
-    finally:
-        server.client.close()
-        server.process.kill()
-        server.process.communicate()
 
 
 @pytest.fixture
@@ -274,45 +225,42 @@ def test_all_invalid_settings_are_reported_before_the_port_opens(tmp_path: Path)
     )
 
 
-ON_A_GPU = """
+ON_GPUS = """
 import sys
 from berth.runtime.gpu import driver
-driver.torch_cuda, driver.count_gpus = lambda: "13.0", lambda *_: 1
+count = int(sys.argv.pop())
+driver.torch_cuda, driver.count_gpus = lambda: "13.0", lambda *_: count
 from berth.serve.entry import main
 sys.exit(main(["serve"]))
 """
 
 
-def test_unsupported_gpu_is_reported_before_torch_is_imported(tmp_path: Path, libcuda: Callable[..., Path]) -> None:
+def end_on_gpus(count: int, devices: str, library: Path, *options: str, **environment: str) -> tuple[int, list[str]]:
+    """Run the server where `count` GPUs are passed in and the driver offers `devices`; its exit code and lines."""
     kept = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
-    v100 = {"FAKE_CUDA_VERSION": "13000", "FAKE_CUDA_DEVICES": "Tesla V100-SXM2-16GB:7.0"}
+    driver = {"FAKE_CUDA_VERSION": "13000", "FAKE_CUDA_DEVICES": devices, "LD_LIBRARY_PATH": str(library)}
     ended = subprocess.run(
-        [sys.executable, "-P", "-X", "importtime", "-c", ON_A_GPU],
-        env=kept | v100 | {"LD_LIBRARY_PATH": str(libcuda(tmp_path))},
+        [sys.executable, "-P", *options, "-c", ON_GPUS, str(count)],
+        env=kept | driver | environment,
         capture_output=True,
         text=True,
         timeout=60,
     )
-    lines = [line for line in ended.stderr.splitlines() if not line.startswith("import time:")]
-    assert ended.returncode == 1
-    assert len(lines) == 1
-    assert lines[0].startswith("berth: error: Tesla V100-SXM2-16GB has compute capability 7.0 but this image's torch")
-    assert lines[0].endswith("use an image of profile cu124.")
-    assert " torch\n" not in ended.stderr
+    return ended.returncode, ended.stderr.splitlines()
+
+
+def test_unsupported_gpu_is_reported_before_torch_is_imported(tmp_path: Path, libcuda: Callable[..., Path]) -> None:
+    code, output = end_on_gpus(1, "Tesla V100-SXM2-16GB:7.0", libcuda(tmp_path), "-X", "importtime")
+    (line,) = [line for line in output if not line.startswith("import time:")]
+    assert code == 1
+    assert line.startswith("berth: error: Tesla V100-SXM2-16GB has compute capability 7.0 but this image's torch")
+    assert line.endswith("use an image of profile cu124.")
+    assert not [line for line in output if line.endswith(" torch")]
 
 
 @pytest.mark.slow
 def test_server_starts_without_a_lost_gpu(tmp_path: Path, libcuda: Callable[..., Path]) -> None:
-    kept = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
-    two = {"FAKE_CUDA_VERSION": "13000", "FAKE_CUDA_DEVICES": "NVIDIA A10G:8.6,NVIDIA A10G:8.6"}
     ours = {"SAGEMAKER_BASE_DIR": str(tmp_path), "SAGEMAKER_BIND_TO_PORT": str(free_port()), "BERTH_FAILURE_GRACE": "0"}
-    ended = subprocess.run(
-        [sys.executable, "-P", "-c", ON_A_GPU.replace("lambda *_: 1", "lambda *_: 4")],
-        env=kept | two | ours | {"LD_LIBRARY_PATH": str(libcuda(tmp_path / "lib"))},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    lines = ended.stderr.splitlines()
+    _, lines = end_on_gpus(4, "NVIDIA A10G:8.6,NVIDIA A10G:8.6", libcuda(tmp_path / "lib"), **ours)
     assert lines[0] == "berth: the driver offers 2 of 4 GPUs here (look at nvidia-smi and dmesg on the host)"
     assert any(line.startswith("berth: listening on port ") for line in lines)

@@ -5,26 +5,16 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from tests.ports import free_port
+from tests.waiting import until
 
 WITHIN = 90.0
-"""Time limit of every wait, in seconds."""
-_STEP = 0.01  # seconds between two checks
-
-
-def until(condition: Callable[[], Any], what: str) -> None:
-    """Wait until the condition holds; AssertionError after WITHIN seconds."""
-    end = time.monotonic() + WITHIN
-    while not condition():
-        assert time.monotonic() < end, f"not within {WITHIN:.0f} s: {what}"
-        time.sleep(_STEP)
+"""Time limit of a request and of the process's end, in seconds."""
 
 
 class LiveServer:

@@ -27,7 +27,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.unit.serve.models.live_server import LiveServer, until
+from tests.unit.serve.models.live_server import LiveServer
+from tests.waiting import until
 
 NAMES = ("a", "b", "c")
 QUESTION = {"question": "What is used?", "context": "This model is used with sagemaker for inference."}

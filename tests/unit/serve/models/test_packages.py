@@ -11,8 +11,7 @@ from berth.runtime.engines.model_folder import ModelFilesError
 from berth.runtime.requirements import RequirementsError
 from berth.serve.user_code.environment import interpreter_for
 from berth.serve.user_code.find import UserCode
-from tests.unit.serve.in_process import error_of
-from tests.unit.serve.models.endpoint import ECHO, Endpoint, add_model, add_wheel
+from tests.unit.serve.models.endpoint import Endpoint, add_model, add_wheel
 
 pytestmark = pytest.mark.slow
 
@@ -48,14 +47,6 @@ def test_two_models_can_have_different_versions_of_a_package(endpoint: Endpoint)
     assert endpoint.client.post("/models/one/invoke", json=1).json()["value"] == 5
     for name in names:
         assert endpoint.client.delete(f"/models/{name}").status_code == 200
-    assert endpoint.nothing_is_left()
-
-
-def test_failed_installation_leaves_no_files(endpoint: Endpoint) -> None:
-    folder = add_model(endpoint, "a", inference_py=ECHO, requirements_txt="--no-index\nno-such-package\n")
-    status, kind, sentence = error_of(endpoint.load("a", folder))
-    assert (status, kind) == (500, "broken_model")
-    assert "no-such-package" in sentence
     assert endpoint.nothing_is_left()
 
 

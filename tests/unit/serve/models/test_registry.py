@@ -55,18 +55,6 @@ def test_handler_is_loaded_and_logged_with_its_models_name(
     assert endpoint.client.post("/models/echo/invoke", json=[1]).json() == [1]
 
 
-def test_failed_load_leaves_no_files_and_frees_the_name(endpoint: Endpoint) -> None:
-    folder = add_model(endpoint, "empty")
-    (folder / "config.json").write_text('{"model_type": "bert"}')
-    status, kind, sentence = error_of(endpoint.load("empty", folder))
-    assert (status, kind) == (500, "broken_model")
-    assert sentence.startswith(f"{folder} has no weights")
-    assert endpoint.names() == []
-    assert not list((endpoint.root / "scratch").iterdir())
-    add_model(endpoint, "echo", inference_py=ECHO)
-    assert endpoint.load("empty", endpoint.root / "models/echo/model").status_code == 200  # the name is free
-
-
 def test_model_over_the_free_memory_gets_507_and_others_stay(endpoint: Endpoint, tiny_model: Path) -> None:
     folder = add_model(endpoint, "one", tiny_model)
     assert endpoint.load("one", folder).status_code == 200
@@ -81,13 +69,27 @@ def test_model_over_the_free_memory_gets_507_and_others_stay(endpoint: Endpoint,
     assert endpoint.client.post("/models/one/invoke", json=ONE).status_code == 200
 
 
-def test_load_killed_by_sigkill_gets_507(endpoint: Endpoint) -> None:
-    folder = add_model(
-        endpoint, "big", inference_py="import os, signal\n\ndef model_fn(d):\n    os.kill(os.getpid(), 9)\n"
-    )
-    status, kind, sentence = error_of(endpoint.load("big", folder))
-    assert (status, kind) == (507, "no_memory")
-    assert "SIGKILL" in sentence
+@pytest.mark.parametrize(
+    ("files", "status", "kind", "fact"),
+    [
+        ({"inference_py": "def model_fn(d):\n    raise OSError('no weights')\n"}, 500, "broken_model", "no weights"),
+        ({"inference_py": "import os\n\ndef model_fn(d):\n    os.kill(os.getpid(), 9)\n"}, 507, "no_memory", "SIGKILL"),
+        (
+            {"inference_py": ECHO, "requirements_txt": "--no-index\nno-such-package\n"},
+            500,
+            "broken_model",
+            "no-such-package",
+        ),
+    ],
+    ids=["error", "killed", "package"],
+)
+def test_failed_load_leaves_no_files_and_frees_the_name(
+    endpoint: Endpoint, files: dict[str, str], status: int, kind: str, fact: str
+) -> None:
+    found = error_of(endpoint.load("a", add_model(endpoint, "broken", **files)))
+    assert found[:2] == (status, kind)
+    assert fact in found[2]
+    assert endpoint.nothing_is_left()
 
 
 def test_list_of_models_has_pages(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:

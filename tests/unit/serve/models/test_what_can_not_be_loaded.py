@@ -45,11 +45,6 @@ def test_invalid_load_request_gets_400(endpoint: Endpoint, body: bytes, sentence
     assert message.startswith(sentence.replace("%(root)s", root)[:80])
 
 
-def test_link_out_of_the_models_folder_is_refused(endpoint: Endpoint, tiny_model: Path) -> None:
-    (endpoint.root / "models/link").symlink_to(tiny_model)
-    assert error_of(endpoint.load("link", endpoint.root / "models/link"))[:2] == (400, "bad_request")
-
-
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     folder = tmp_path / "models"

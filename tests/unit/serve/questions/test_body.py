@@ -85,32 +85,42 @@ def test_csv_rows_are_answered_by_csv_rows(tiny_client: TestClient) -> None:
     assert refused == ["", "", "", "", "`inputs.context` is empty: send some text"]
 
 
-def test_body_with_too_many_tokens_is_refused(tiny_model: Path) -> None:
-    client = TestClient(create_app(ready_service(tiny_model, RequestLimits(tokens=512))))
-    records = [json.dumps({"question": "Who?", "context": "abc " * 60})] * 10
-    status, kind, sentence = error_of(post(client, "\n".join(records), JSON_LINES))
+@pytest.fixture(scope="module")
+def small_client(tiny_model: Path) -> TestClient:
+    """The service takes 512 tokens, and so 2,048 characters or answers, per request or body."""
+    return TestClient(create_app(ready_service(tiny_model, RequestLimits(tokens=512))))
+
+
+LONG = json.dumps({"question": "Who?", "context": "abc " * 60})
+TOO_LONG = json.dumps({"question": "Who?", "context": "a " * 900})
+MANY_ANSWERS = json.dumps({"inputs": ONE, "parameters": {"top_k": 900}})
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "fact"),
+    [
+        ("\n".join([LONG] * 10), JSON_LINES, "more than 512 tokens"),
+        (f"{TOO_LONG}\n{TOO_LONG}", JSON_LINES, "more than 2048 characters"),
+        ("\n".join([MANY_ANSWERS] * 3), JSON_LINES, "more than 2048 answers"),
+        (
+            json.dumps({"inputs": [ONE] * 3, "parameters": {"top_k": 900}}),
+            JSON,
+            "gives 2700 answers, over the limit of 2048",
+        ),
+    ],
+    ids=["tokens", "characters of refused records", "answers of records", "answers of a request"],
+)
+def test_body_over_a_limit_is_refused(small_client: TestClient, body: str, content_type: str, fact: str) -> None:
+    status, kind, sentence = error_of(post(small_client, body, content_type))
     assert (status, kind) == (413, "too_large")
-    assert "more than 512 tokens" in sentence
+    assert fact in sentence
     assert "BERTH_MAX_REQUEST_TOKENS" in sentence
-    assert lines(post(client, records[0], JSON_LINES))[0]["answer"]
 
 
-def test_characters_of_refused_records_count_for_the_body(tiny_model: Path) -> None:
-    client = TestClient(create_app(ready_service(tiny_model, RequestLimits(tokens=512))))
-    record = json.dumps({"question": "Who?", "context": "a " * 900})
-    assert lines(post(client, record, JSON_LINES))[0]["error"].startswith("the request makes")
-    status, _, sentence = error_of(post(client, f"{record}\n{record}", JSON_LINES))
-    assert (status, "more than 2048 characters" in sentence) == (413, True)
-
-
-def test_body_that_asks_for_too_many_answers_is_refused(tiny_model: Path) -> None:
-    client = TestClient(create_app(ready_service(tiny_model, RequestLimits(tokens=512))))
-    record = json.dumps({"inputs": ONE, "parameters": {"top_k": 900}})
-    assert len(lines(post(client, f"{record}\n{record}", JSON_LINES))) == 2
-    status, _, sentence = error_of(post(client, "\n".join([record] * 3), JSON_LINES))
-    assert (status, "more than 2048 answers" in sentence) == (413, True)
-    status, _, sentence = error_of(post(client, json.dumps({"inputs": [ONE] * 3, "parameters": {"top_k": 900}}), JSON))
-    assert (status, "gives 2700 answers, over the limit of 2048" in sentence) == (413, True)
+def test_records_within_the_limits_of_a_body_are_answered(small_client: TestClient) -> None:
+    assert lines(post(small_client, LONG, JSON_LINES))[0]["answer"]
+    assert lines(post(small_client, TOO_LONG, JSON_LINES))[0]["error"].startswith("the request makes")
+    assert len(lines(post(small_client, f"{MANY_ANSWERS}\n{MANY_ANSWERS}", JSON_LINES))) == 2
 
 
 def test_records_after_a_full_response_get_errors(tiny_model: Path) -> None:
@@ -170,6 +180,5 @@ def test_memory_and_time_of_a_bad_body_are_limited(name: str, batch: bool) -> No
         answer_body(prepare_body(body, request_codec(media_type), traits), [], CODECS[media_type])
     seconds, peak = time.process_time() - began, tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    print(f"{name}: {seconds:.1f} s, {peak / len(body):.0f} times the body")
     assert peak < 70 * len(body)
     assert seconds < 5

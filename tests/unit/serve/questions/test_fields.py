@@ -8,16 +8,10 @@ from berth.serve.questions.fields import CheckedQuestions, Parameters, Question,
 ONE = {"question": "Who?", "context": "Philipp."}
 
 
-def test_parse_one_question() -> None:
-    assert parse({"inputs": ONE}) == CheckedQuestions(
-        (Question("Who?", "Philipp."),), single=True, parameters=Parameters()
-    )
-
-
-def test_list_with_one_question_is_not_single() -> None:
-    assert parse({"inputs": [ONE]}) == CheckedQuestions(
-        (Question("Who?", "Philipp."),), single=False, parameters=Parameters()
-    )
+@pytest.mark.parametrize(("inputs", "single"), [(ONE, True), ([ONE], False)])
+def test_parse_one_question(inputs: object, single: bool) -> None:
+    expected = CheckedQuestions((Question("Who?", "Philipp."),), single=single, parameters=Parameters())
+    assert parse({"inputs": inputs}) == expected
 
 
 def test_parse_parameters() -> None:

@@ -1,6 +1,5 @@
 """Models with a handler, and clients of services that run it in a worker."""
 
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -45,20 +44,3 @@ def serve(model: Model) -> Serve:
         return TestClient(create_app(ready_service(model(inference_py=handler), limits, **environment)))
 
     return start
-
-
-@pytest.fixture
-def wheel(tmp_path: Path) -> Callable[[Path, str], Path]:
-    """Returns a function that writes a wheel of a package with `VALUE = 7` into a folder."""
-
-    def write(folder: Path, name: str) -> Path:
-        path = folder / f"{name}-1.0-py3-none-any.whl"
-        metadata = f"{name}-1.0.dist-info"
-        with zipfile.ZipFile(path, "w") as packed:
-            packed.writestr(f"{name}.py", "VALUE = 7\n")
-            packed.writestr(f"{metadata}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-            packed.writestr(f"{metadata}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-            packed.writestr(f"{metadata}/RECORD", "")
-        return path
-
-    return write

@@ -41,7 +41,9 @@ def test_readme_example_with_predict_fn_only(tiny_model: Path, model: Any, serve
 
 def test_model_fn_and_predict_fn(model: Any, serve: Any) -> None:
     (model() / "words.txt").write_text("ship berth\n")
-    assert serve(WITH_MODEL).post("/invocations", json={"inputs": ["berth", "train"]}).json() == [True, False]
+    client = serve(WITH_MODEL)
+    assert client.post("/invocations", json={"inputs": ["berth", "train"]}).json() == [True, False]
+    assert client.get("/ping").json() == {"status": "ready", "handler": "the model's own"}
 
 
 OTHER_HEADS: dict[str, tuple[type[BertPreTrainedModel], Any, Callable[[Any], bool]]] = {

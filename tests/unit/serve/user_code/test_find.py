@@ -38,16 +38,13 @@ def test_folders_in_which_a_handler_is_found(tmp_path: Path, name: str) -> None:
     assert handler_in(tmp_path, SAGEMAKER_PROGRAM="inference.py", SAGEMAKER_SUBMIT_DIRECTORY=nowhere) == Path(name)
 
 
-def test_model_dir_is_the_folder_inside_the_archive(tmp_path: Path) -> None:
-    write(tmp_path, "model/bert/config.json", "{}")
-    write(tmp_path, "model/bert/code/inference.py")
+@pytest.mark.parametrize("inner", ["", "bert"])
+def test_model_dir_is_the_folder_inside_the_archive(tmp_path: Path, inner: str) -> None:
+    write(tmp_path / "model" / inner, "config.json", "{}")
+    write(tmp_path / "model" / inner, "code/inference.py")
     code = find_code(tmp_path / "model", {})
     assert isinstance(code, UserCode)
-    assert code.model_dir(tmp_path / "model") == tmp_path / "model/bert"
-    write(tmp_path, "model/code/inference.py")
-    code = find_code(tmp_path / "model", {})
-    assert isinstance(code, UserCode)
-    assert code.model_dir(tmp_path / "model") == tmp_path / "model"
+    assert code.model_dir(tmp_path / "model") == tmp_path / "model" / inner
 
 
 def test_several_models_with_code_are_refused(tmp_path: Path) -> None:
@@ -58,16 +55,24 @@ def test_several_models_with_code_are_refused(tmp_path: Path) -> None:
         find_code(tmp_path / "model", {})
 
 
-def test_variables_name_folder_and_file_of_the_handler(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("file", "program", "folder"),
+    [
+        ("mine/sub/handler.py", "sub/handler.py", "{0}/mine"),
+        ("mine/sub/handler.py", "sub/handler.py", "file://{0}/mine"),
+        ("mine/sub/handler.py", "sub/handler", "{0}/mine"),
+        # The SDK's local mode names the file on the user's machine for an entry_point without a source_dir.
+        ("model/code/mine.py", "/home/me/src/mine.py", ""),
+        ("model/code/mine.py", "../src/mine.py", ""),
+        ("model/code/mine.py", "src/mine.py", ""),
+        ("model/code/mine.py", "src/mine", ""),
+    ],
+)
+def test_variables_name_folder_and_file_of_the_handler(tmp_path: Path, file: str, program: str, folder: str) -> None:
     write(tmp_path, "model/code/inference.py")
-    write(tmp_path, "mine/sub/handler.py")
-    mine = str(tmp_path / "mine")
-    variables = {"SAGEMAKER_PROGRAM": "sub/handler.py", "SAGEMAKER_SUBMIT_DIRECTORY": mine}
-    assert handler_in(tmp_path, **variables) == Path("mine/sub/handler.py")
-    assert handler_in(tmp_path, **{**variables, "SAGEMAKER_SUBMIT_DIRECTORY": f"file://{mine}"}) == Path(
-        "mine/sub/handler.py"
-    )
-    assert handler_in(tmp_path, **{**variables, "SAGEMAKER_PROGRAM": "sub/handler"}) == Path("mine/sub/handler.py")
+    write(tmp_path, file)
+    variables = {"SAGEMAKER_PROGRAM": program, "SAGEMAKER_SUBMIT_DIRECTORY": folder.format(tmp_path)}
+    assert handler_in(tmp_path, **variables) == Path(file)
 
 
 @pytest.mark.parametrize(
@@ -109,13 +114,6 @@ def test_file_is_a_handler_only_with_one_of_its_functions(tmp_path: Path, text: 
 def test_inference_py_with_import_star_is_a_handler(tmp_path: Path) -> None:
     file = write(tmp_path, "model/code/inference.py", "from elsewhere import *\n")
     assert find_code(tmp_path / "model", {}) == UserCode(file, frozenset(FUNCTIONS))
-
-
-@pytest.mark.parametrize("program", ["/home/me/src/mine.py", "../src/mine.py", "src/mine.py", "src/mine"])
-def test_program_path_of_the_users_machine_finds_the_packed_file(tmp_path: Path, program: str) -> None:
-    """The SDK's local mode sets such a path for an entry_point without a source_dir."""
-    write(tmp_path, "model/code/mine.py")
-    assert handler_in(tmp_path, SAGEMAKER_PROGRAM=program, SAGEMAKER_SUBMIT_DIRECTORY="") == Path("model/code/mine.py")
 
 
 @pytest.mark.parametrize(

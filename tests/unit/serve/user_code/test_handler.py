@@ -19,22 +19,6 @@ NPY = "application/x-npy"
 ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
 
 
-def test_model_fn_and_predict_fn(serve: Any) -> None:
-    client = serve(
-        """
-def model_fn(model_dir):
-    return {"name": model_dir.rsplit("/", 1)[1]}
-
-def predict_fn(data, model):
-    return [model["name"], data]
-"""
-    )
-    response = client.post("/invocations", json={"any": ["thing"]})
-    assert (response.status_code, response.headers["content-type"]) == (200, "application/json")
-    assert response.json() == ["model", {"any": ["thing"]}]
-    assert client.get("/ping").json() == {"status": "ready", "handler": "the model's own"}
-
-
 def test_predict_fn_without_model_fn_gets_our_pipeline(
     tiny_model: Path, model: Any, serve: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -162,22 +146,6 @@ def output_fn(prediction, accept):
     assert (response.status_code, response.headers["content-type"]) == (200, "text/plain")
     assert all(part in ONE["context"] for part in response.text.split("; "))
     assert response.text.count("; ") == 1
-
-
-def test_transform_fn_answers_alone(serve: Any) -> None:
-    client = serve(
-        """
-def model_fn(model_dir):
-    return 3
-
-def transform_fn(model, data, content_type, accept):
-    return f"{model} {data} {content_type} {accept}", "text/plain"
-"""
-    )
-    headers = {"content-type": "application/json", "accept": "text/html;q=0.1, application/json"}
-    response = client.post("/invocations", content='"ä"', headers=headers)
-    assert (response.status_code, response.text) == (200, '3 "ä" application/json application/json')
-    assert client.post("/invocations", content="1").text == "3 1 application/json application/json"
 
 
 def test_context_is_reset_for_each_request(serve: Any) -> None:

@@ -11,14 +11,16 @@ from moto.server import ThreadedMotoServer
 from starlette.testclient import TestClient
 
 from berth.serve.http.app import create_app
+from tests.files import write_files
 from tests.unit.serve.in_process import ONE, ask, failure_of, ready_service
+from tests.unit.serve.models.endpoint import add_wheel
 
 ECHO = "def model_fn(model_dir):\n    return lambda data: data\n"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("handler", "facts"),
+    ("files", "facts"),
     [
         (
             "import no_such_module\n" + ECHO,
@@ -47,11 +49,27 @@ ECHO = "def model_fn(model_dir):\n    return lambda data: data\n"
         ),
         ("def model_fn(model_dir):\n    yield 1\n", ["model_fn yields the model"]),
         ("model_fn = 3\n", ["model_fn is not a function: int"]),
+        ("def predict_fn(data, model): ...", ["/model holds no model"]),
+        (
+            {"inference_py": "import helpers\n" + ECHO, "helpers_py": "a = 1\ndef broken(:\n"},
+            ["SyntaxError: invalid syntax (helpers.py, line 2)"],
+        ),
     ],
-    ids=["import", "model_fn", "exit", "too many functions", "too few arguments", "a generator", "a number"],
+    ids=[
+        "import",
+        "model_fn",
+        "exit",
+        "too many functions",
+        "too few arguments",
+        "a generator",
+        "a number",
+        "no model_fn and no model",
+        "a helper module",
+    ],
 )
-def test_error_of_a_handler_that_can_not_be_loaded(model: Any, handler: str, facts: list[str]) -> None:
-    sentence = failure_of(model(inference_py=handler))
+def test_error_of_a_handler_that_can_not_be_loaded(model: Any, files: str | dict[str, str], facts: list[str]) -> None:
+    """`files`: inference.py, or the files by their names."""
+    sentence = failure_of(model(**files) if isinstance(files, dict) else model(inference_py=files))
     assert all(fact in sentence for fact in facts), sentence
 
 
@@ -66,22 +84,12 @@ def test_error_for_a_pickle_of_the_training_scripts_class(model: Any) -> None:
     assert "; Net was pickled in the script that defines it" in sentence
 
 
-def test_error_for_a_syntax_error_in_a_helper_module(model: Any) -> None:
-    sentence = failure_of(model(inference_py="import helpers\n" + ECHO, helpers_py="a = 1\ndef broken(:\n"))
-    assert "SyntaxError: invalid syntax (helpers.py, line 2)" in sentence
-
-
 def test_crash_in_c_code_logs_the_users_line(model: Any, capfd: pytest.CaptureFixture[str]) -> None:
     folder = model(inference_py="import faulthandler\n\ndef model_fn(d):\n    faulthandler._sigsegv()\n")
     assert "SIGSEGV" in failure_of(folder)
     log = capfd.readouterr().err
     assert "loading the model's own code" in log
     assert f'File "{folder}/code/inference.py", line 4 in model_fn' in log
-
-
-def test_predict_fn_without_model_fn_needs_our_model(model: Any) -> None:
-    folder = model(inference_py="def predict_fn(data, model): ...")
-    assert failure_of(folder).startswith(f"{folder} holds no model")
 
 
 TRAINING = """
@@ -121,7 +129,7 @@ def test_error_names_a_training_program_beside_an_unknown_model(model: Any) -> N
 
 
 @pytest.mark.slow
-def test_handlers_packages_do_not_change_the_servers(model: Any, wheel: Any) -> None:
+def test_handlers_packages_do_not_change_the_servers(model: Any) -> None:
     """One package that only the handler needs, and an older version of one that the server itself uses."""
     handler = """
 import h11, vendored_here
@@ -130,8 +138,8 @@ def model_fn(model_dir):
     return lambda data: [vendored_here.VALUE, h11.VALUE]
 """
     folder = model(inference_py=handler, requirements_txt="--no-index --find-links .\nvendored_here\nh11==1.0\n")
-    wheel(folder / "code", "vendored_here")
-    wheel(folder / "code", "h11")
+    add_wheel(folder, "vendored_here", 7)
+    add_wheel(folder, "h11", 7)
     client = TestClient(create_app(ready_service(folder)))
     assert client.post("/invocations", json=[]).json() == [7, 7]
     import h11
@@ -140,17 +148,17 @@ def model_fn(model_dir):
 
 
 @pytest.mark.slow
-def test_import_error_names_packages_that_requirements_replaced(model: Any, wheel: Any) -> None:
+def test_import_error_names_packages_that_requirements_replaced(model: Any) -> None:
     handler = "from h11 import Connection\n" + ECHO
     folder = model(inference_py=handler, requirements_txt="--no-index --find-links .\nh11==1.0\n")
-    wheel(folder / "code", "h11")
+    add_wheel(folder, "h11", 7)
     sentence = failure_of(folder)
     assert "ImportError: cannot import name 'Connection'" in sentence
     assert "requirements.txt replaces h11" in sentence
 
 
 @pytest.mark.slow
-def test_handler_imports_from_its_folder_source_folder_and_lib(model: Any, wheel: Any) -> None:
+def test_handler_imports_from_its_folder_source_folder_and_lib(model: Any) -> None:
     """The SDK packs entry_point "src/inference.py" of a source_dir like this, and `dependencies` in lib/."""
     handler = """
 import beside, top, vendored_here
@@ -160,14 +168,13 @@ def model_fn(model_dir):
     return lambda data: [beside.NAME, top.NAME, part.NAME, vendored_here.VALUE]
 """
     folder = model(top_py="NAME = 'top'", requirements_txt="--no-index --find-links .\nvendored_here\n")
-    wheel(folder / "code", "vendored_here")
-    for name, text in {
+    add_wheel(folder, "vendored_here", 7)
+    files = {
         "src/inference.py": handler,
         "src/beside.py": "NAME = 'beside'",
         "lib/dependency/part.py": "NAME = 'part'",
-    }.items():
-        (folder / "code" / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "code" / name).write_text(text)
+    }
+    write_files(folder / "code", files)
     variables = {"SAGEMAKER_PROGRAM": "src/inference.py", "SAGEMAKER_SUBMIT_DIRECTORY": str(folder / "code")}
     client = TestClient(create_app(ready_service(folder, **variables)))
     assert client.post("/invocations", json=[]).json() == ["beside", "top", "part", 7]

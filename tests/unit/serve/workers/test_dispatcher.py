@@ -101,7 +101,6 @@ def every(seconds: float, count: int) -> Iterator[float]:
 @pytest.mark.parametrize("workers", [1, 4])
 def test_no_request_of_a_slow_handler_times_out(seconds: float, gap: float, workers: int) -> None:
     simulation = handler(lambda: seconds, workers=workers).run(every(gap, 200))
-    print(simulation.statuses)
     assert simulation.statuses[504] == 0
     assert simulation.statuses[200] >= min(200, workers * max(1, LIMIT / 2 // seconds))
 
@@ -117,7 +116,6 @@ def test_no_request_of_a_handler_with_varying_cost_times_out() -> None:
     even = handler(lambda: dice.uniform(0.5, 8.0)).run(every(0.5, 1000))
     costs = iter([0.001] * 20 + [5.0] * 10_000)
     slower = handler(lambda: next(costs)).run(every(0.05, 4000))
-    print(mixed.statuses, even.statuses, slower.statuses)
     assert mixed.statuses[504] + even.statuses[504] + slower.statuses[504] == 0
     # Workers that are never idle could answer about 900, 130 and 60.
     assert mixed.statuses[200] > 700
@@ -135,7 +133,6 @@ def model(tokens_per_second: float, **others: Any) -> Simulation:
 @pytest.mark.parametrize("gap", [0.005, 0.1, 0.3])
 def test_accepted_requests_of_bert_base_are_answered_at_full_speed(warm_up: float, gap: float) -> None:
     simulation = model(600, batch_rows=4, warm_up=warm_up).run(every(gap, int(120 / gap)))
-    print(simulation.statuses)
     assert simulation.statuses[504] == 0
     # Its speed is known from the first batch on, and its queue is never empty.
     assert simulation.statuses[200] >= 0.95 * 600 / 384 * simulation.last_answer

@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from berth.serve.workers.messages import Ready
 from berth.serve.workers.pool import EngineError, WorkerPool
 from berth.serve.workers.worker import WorkerSettings
 from tests.unit.serve.workers.worker_double import DIES, FORKS, RAISES, SENDS_HALF, SLEEPS, SLOW, STARTS
+from tests.waiting import until
 
 _PR_SET_CHILD_SUBREAPER = 36
 DOUBLE = [sys.executable, "-P", str(Path(__file__).parent / "worker_double.py")]
@@ -77,13 +77,6 @@ def pids(pool: WorkerPool) -> list[int]:
     return [worker.process.pid for worker in pool._workers if worker.process]
 
 
-def wait_until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_every_row_gets_its_own_logits(start: Pools) -> None:
     pool, callbacks = start(workers=2)
     futures = [pool.submit([row(100 * one + two, 8 + two) for two in range(7)]) for one in range(1, 21)]
@@ -100,7 +93,7 @@ def test_requests_of_a_dead_worker_are_computed_by_the_next(start: Pools) -> Non
     futures = [pool.submit([row(SLOW)]) for _ in range(12)]
     (old,) = pids(pool)
     os.kill(old, signal.SIGKILL)
-    wait_until(lambda: pids(pool) not in ([], [old]))
+    until(lambda: pids(pool) not in ([], [old]))
     assert not pool.available
     later = pool.submit([row(50)])
     assert [int(future.result(20)[0].start[0]) for future in (*futures, later)] == [SLOW] * 12 + [50]
@@ -143,7 +136,7 @@ def test_cancelled_request_is_not_computed(start: Pools) -> None:
 
 def test_pool_fails_with_the_workers_reason(start: Pools) -> None:
     pool, callbacks = start(model="there are no weights")
-    wait_until(lambda: callbacks.failures)
+    until(lambda: callbacks.failures)
     assert callbacks.failures == ["there are no weights"]
     with pytest.raises(ServeError, match="there are no weights") as refused:
         pool.submit([row(1)])
@@ -152,7 +145,7 @@ def test_pool_fails_with_the_workers_reason(start: Pools) -> None:
 
 def test_pool_fails_if_the_first_worker_dies_while_loading(start: Pools) -> None:
     _, callbacks = start(model="dies")
-    wait_until(lambda: callbacks.failures)
+    until(lambda: callbacks.failures)
     assert callbacks.failures == [
         "the worker died while it loaded the model (exit code 9): the lines above show what it did last"
     ]
@@ -163,7 +156,7 @@ def test_pool_fails_if_a_worker_can_not_restart(start: Pools, tmp_path: Path) ->
     pool, callbacks = start(model="dies later", STARTED=str(tmp_path / "started"))
     waiting = pool.submit([row(SLEEPS)])
     os.kill(pids(pool)[0], signal.SIGKILL)
-    wait_until(lambda: callbacks.failures)
+    until(lambda: callbacks.failures)
     assert callbacks.failures[0].startswith("the worker died while it loaded the model (exit code 9)")
     with pytest.raises(ServeError, match="the worker died while it loaded the model"):
         waiting.result(20)
@@ -191,10 +184,10 @@ def test_stuck_worker_is_killed_and_replaced(start: Pools, stuck: Any, hang: Cal
     future = pool.submit([stuck], repeatable=False)
     assert pool.available
     assert not future.done(), "submit waited for the worker"
-    wait_until(lambda: pids(pool) not in ([], [old]))
+    until(lambda: pids(pool) not in ([], [old]))
     with pytest.raises(ServeError, match=r"the worker has died \(SIGKILL\) over this request"):
         future.result(20)
-    wait_until(lambda: pool.available)
+    until(lambda: pool.available)
     assert int(pool.submit([row(60)]).result(20)[0].start[0]) == 60
 
 
@@ -212,12 +205,12 @@ def test_child_processes_end_with_their_worker_without_a_zombie(start: Pools) ->
     pool, _ = start(threads=1)
     (child,) = pool.submit([row(STARTS)]).result(20)
     os.kill(pids(pool)[0], signal.SIGKILL)
-    wait_until(lambda: not Path(f"/proc/{int(child.start[0])}").exists())
+    until(lambda: not Path(f"/proc/{int(child.start[0])}").exists())
 
 
 def test_worker_has_a_higher_oom_score_than_the_server(start: Pools) -> None:
     pool, _ = start()
-    wait_until(lambda: Path(f"/proc/{pids(pool)[0]}/oom_score_adj").read_text() == f"{WORKER_SCORE}\n")
+    until(lambda: Path(f"/proc/{pids(pool)[0]}/oom_score_adj").read_text() == f"{WORKER_SCORE}\n")
 
 
 def test_pool_fails_if_the_command_can_not_be_run() -> None:
@@ -225,7 +218,7 @@ def test_pool_fails_if_the_command_can_not_be_run() -> None:
     pool = WorkerPool([settings], RequestLimits(), ["/no/python"])
     pool.start()
     pool.set_callbacks(callbacks.on_ready, callbacks.on_failure)
-    wait_until(lambda: callbacks.failures)
+    until(lambda: callbacks.failures)
     assert "it can't be started: No such file or directory" in callbacks.failures[0]
     pool.stop()
 
@@ -253,7 +246,6 @@ def test_large_body_is_not_copied_on_its_way_to_the_worker(start: Pools, size: i
         assert len(answer.body) == size
         del answer
         growths.append(max(peak(pid) - base for pid, base in zip(processes, before, strict=True)))
-    print([growth / size for growth in growths])
     # On a busy machine an answer may arrive before the sending thread has freed the request.
     assert min(growths[1:]) < 1.3 * size
 
@@ -268,7 +260,7 @@ def test_slow_on_ready_callback_does_not_block_requests() -> None:
 
     pool.start()
     try:
-        wait_until(lambda: pool.available)
+        until(lambda: pool.available)
         threading.Thread(target=pool.set_callbacks, args=(on_ready, print), daemon=True).start()
         assert callback_started.wait(20)
         assert pool.available
