@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from berth.contract.model_files import file_faults
+from tests.files import write_files
 
 WHOLE = ("config.json", "model.safetensors", "tokenizer.json")
 SHARDS = json.dumps(
@@ -15,11 +16,8 @@ LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 438000000\
 
 
 def write(folder: Path, names: dict[str, str] | tuple[str, ...]) -> Path:
-    for name, text in names.items() if isinstance(names, dict) else dict.fromkeys(names, "x").items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return folder
+    """Write files by their texts, or files with some text."""
+    return write_files(folder, names if isinstance(names, dict) else dict.fromkeys(names, "x"))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from berth.common.errors import UserError
 from berth.contract.served_model import serving_faults
 from berth.local.archive import check_servable
 from berth.runtime.engines.model_folder import ModelFilesError, find
+from tests.files import write_files
 
 FILES = {"model.safetensors": "x", "tokenizer.json": "{}"}
 QA = {"model_type": "bert", "architectures": ["BertForQuestionAnswering"]}
@@ -38,9 +39,7 @@ KINDS: dict[str, tuple[dict[str, str], str]] = {
 
 @pytest.mark.parametrize(("files", "fact"), KINDS.values(), ids=KINDS.keys())
 def test_user_machine_and_image_report_same_faults(files: dict[str, str], fact: str, tmp_path: Path) -> None:
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
+    write_files(tmp_path, files)
     faults = serving_faults(tmp_path, tmp_path)
     assert fact in faults[0]
     with pytest.raises(ModelFilesError) as image_error:
@@ -52,8 +51,7 @@ def test_user_machine_and_image_report_same_faults(files: dict[str, str], fact: 
 
 @pytest.mark.parametrize("other_files", [{}, {"modules.json": "[]"}])
 def test_question_answering_model_is_accepted(other_files: dict[str, str], tmp_path: Path) -> None:
-    for name, text in {**FILES, **other_files, "config.json": json.dumps(QA)}.items():
-        (tmp_path / name).write_text(text)
+    write_files(tmp_path, {**FILES, **other_files, "config.json": json.dumps(QA)})
     assert serving_faults(tmp_path, "mine") == []
     check_servable(tmp_path, tmp_path)
     assert find(tmp_path).folder == tmp_path

@@ -115,7 +115,6 @@ def test_version_1_1_equals_the_reference(reference_python: str, sample: Path, t
     predictions = dict(list(spoiled_predictions(examples).items())[: -len(examples) // 50])  # without the last ones
     ours = evaluate(predictions, examples)
     theirs = reference(reference_python, "1.1", data, predictions=predictions)
-    print(f"\nv1.1, {len(examples)} questions: ours {ours}, reference {theirs}")
     assert len(predictions) < len(examples)
     assert 10 < ours["exact_match"] < ours["f1"] < 90
     assert ours == {
@@ -137,7 +136,6 @@ def test_version_2_0_equals_the_reference(reference_python: str, sample: Path, t
     predictions = spoiled_predictions(examples)
     ours = evaluate(predictions, examples)
     theirs = reference(reference_python, "2.0", data, predictions=predictions)
-    print(f"\nv2.0, {len(examples)} questions: ours {ours}, reference {theirs}")
     assert ours == {key: pytest.approx(theirs[name], abs=1e-9) for key, name in NAMES.items()}
     assert 5 < ours["HasAns_exact"] < ours["HasAns_f1"] < 90
     assert 5 < ours["NoAns_exact"] < 90

@@ -1,31 +1,15 @@
 """Tests answers in scripts without spaces, in which a tokenizer may take a whole sentence for a word."""
 
-from typing import Any
-
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import PreTrainedTokenizerFast
 
 from berth.qa.scripts import unspaced
 from berth.qa.spans import EVALUATION, SERVING, predict
-from berth.qa.tokenizer import PairTokenizer
-from berth.qa.windows import Window, make_windows
+from berth.qa.windows import Window
+from tests.unit.qa.cutting import sentence_piece, windows_of
 
 JAPANESE = ["東京", "タワー", "は", "港区", "に", "ある", "。"]
 PIECES = [*JAPANESE, "Tok", "yo", "สถา", "นี", "รถไฟ", "north", "ern", "서울", "에"]
-
-
-@pytest.fixture(scope="module")
-def sentence_piece() -> Any:
-    """A tokenizer like XLM-RoBERTa's, which takes all text between two spaces for a word."""
-    special = [(piece, 0.0) for piece in ("<s>", "<pad>", "</s>", "<unk>")]
-    library = Tokenizer(models.Unigram([*special, ("\u2581", -2.0), *((piece, -3.0) for piece in PIECES)], 3))
-    library.pre_tokenizer = pre_tokenizers.Metaspace()
-    library.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
-    )
-    return PairTokenizer.of(PreTrainedTokenizerFast(tokenizer_object=library), token_types=False)
 
 
 def answers(window: Window, context: str, wanted: str) -> list[str]:
@@ -48,8 +32,8 @@ def answers(window: Window, context: str, wanted: str) -> list[str]:
     ],
     ids=["japanese", "latin-in-japanese", "thai"],
 )
-def test_serving_and_evaluation_agree_in_unspaced_scripts(sentence_piece: Any, context: str, wanted: str) -> None:
-    (window,) = make_windows(sentence_piece, [("ern", context)])
+def test_serving_and_evaluation_agree_in_unspaced_scripts(context: str, wanted: str) -> None:
+    (window,) = windows_of(sentence_piece(PIECES), [("ern", context)])
     assert answers(window, context, wanted) == [wanted, wanted]
 
 
@@ -58,10 +42,8 @@ def test_serving_and_evaluation_agree_in_unspaced_scripts(sentence_piece: Any, c
     [("northern Tokyo", "yo", "Tokyo"), ("서울에 Tokyo", "서울", "서울에"), ("東京Tokyoにある", "yo", "Tokyo")],
     ids=["latin", "korean", "latin-in-japanese"],
 )
-def test_answers_in_spaced_scripts_are_widened_to_words(
-    sentence_piece: Any, context: str, wanted: str, word: str
-) -> None:
-    (window,) = make_windows(sentence_piece, [("ern", context)])
+def test_answers_in_spaced_scripts_are_widened_to_words(context: str, wanted: str, word: str) -> None:
+    (window,) = windows_of(sentence_piece(PIECES), [("ern", context)])
     assert answers(window, context, wanted) == [word, wanted]
 
 

@@ -102,19 +102,6 @@ def test_serving_adds_the_scores_of_equal_texts(tokenizer: Any) -> None:
     assert alone[0].answer == "Norway"
 
 
-def test_serving_widens_to_whole_words_and_evaluation_does_not(tokenizer: Any) -> None:
-    context = "It was unbelievableness, indeed"
-    (window,) = windows_of(tokenizer, [("What?", context)])
-    piece = window.context_start + 3  # not the first piece of the word
-    logits = np.full(len(window.input_ids), -5.0)
-    logits[piece] = 5.0
-    (served,) = predict([window], [logits], [logits], [context], SERVING)
-    (evaluated,) = predict([window], [logits], [logits], [context], EVALUATION)
-    assert served[0].answer == "unbelievableness"
-    assert evaluated[0].answer in "unbelievableness"
-    assert evaluated[0].answer != "unbelievableness"
-
-
 def test_max_answer_tokens_limits_the_answer(tokenizer: Any) -> None:
     first, last = place("Oslo"), place("Norway")
     assert decode(tokenizer, EVALUATION, (first[0], last[1], 9.0))[0].answer == "Oslo is the capital of Norway"
@@ -168,35 +155,23 @@ def test_no_answer_score_is_the_lowest_of_all_windows(tokenizer: Any) -> None:
     assert served[1].answer
 
 
-def test_examples_keep_their_order_and_padding_is_ignored(tokenizer: Any) -> None:
+@pytest.mark.parametrize(("decoding", "max_length"), [(EVALUATION, 40), (SERVING, 40), (SERVING, 384)])
+def test_answers_do_not_depend_on_other_windows_and_padding(
+    tokenizer: Any, decoding: Decoding, max_length: int
+) -> None:
     rng = np.random.default_rng(0)
-    contexts = [" ".join(f"word{i}" for i in range(size)) for size in rng.integers(1, 60, 90)]
-    windows = windows_of(tokenizer, [("Which?", context) for context in contexts], 40, 8)
-    padded = rng.normal(size=(2, len(windows), 50))
+    contexts = [" ".join(f"word{i}" for i in range(size)) for size in (*rng.integers(1, 60, 90), 120)]
+    windows = windows_of(tokenizer, [("Which?", context) for context in contexts], max_length, 8)
+    padded = rng.normal(scale=4, size=(2, len(windows), max_length + 10))
     for row, window in enumerate(windows):
         padded[:, row, len(window.input_ids) :] = np.nan
-    together = predict(windows, padded[0], padded[1], contexts, EVALUATION)
-    assert len(windows) > 100
+    together = predict(windows, padded[0], padded[1], contexts, decoding)
+    assert (len(windows) > 100) == (max_length == 40)
     for example, context in enumerate(contexts):
         rows = [i for i, window in enumerate(windows) if window.example == example]
-        alone = [replace_example(windows[i]) for i in rows]
+        alone = [replace(windows[i], example=0) for i in rows]
         starts, ends = ([padded[k, i, : len(windows[i].input_ids)] for i in rows] for k in (0, 1))
-        assert predict(alone, starts, ends, [context], EVALUATION)[0] == together[example]
-
-
-def test_scores_do_not_depend_on_other_windows(tokenizer: Any) -> None:
-    rng = np.random.default_rng(1)
-    contexts = [" ".join(f"word{i}" for i in range(size)) for size in (*rng.integers(5, 40, 60), 120)]
-    windows = windows_of(tokenizer, [("Which?", context) for context in contexts], 384, 8)
-    starts, ends = ([4 * rng.normal(size=len(window.input_ids)) for window in windows] for _ in range(2))
-    together = predict(windows, starts, ends, contexts, SERVING)
-    for example, window in enumerate(windows[:60]):
-        alone = predict([replace_example(window)], [starts[example]], [ends[example]], [contexts[example]], SERVING)
-        assert alone[0] == together[example]
-
-
-def replace_example(window: Window) -> Window:
-    return replace(window, example=0)
+        assert predict(alone, starts, ends, [context], decoding)[0] == together[example]
 
 
 @pytest.mark.parametrize(

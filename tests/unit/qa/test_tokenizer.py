@@ -9,8 +9,10 @@ from transformers import PreTrainedTokenizerFast
 
 from berth.qa.squad import read
 from berth.qa.tokenizer import PairTokenizer, SharingTokenizer, SlowTokenizerError
+from tests.unit.qa.cutting import sentence_piece
 
 SPELT = "one [SEP] two</s>[CLS]<mask> [MASK] three <s> four [PAD]<pad>[UNK]<unk>"
+LETTERS = ["\u2581two", *"abcdefghijklmnopqrstuvwxyzCLSEPMAKUDN<>/[]"]
 
 
 @pytest.mark.slow
@@ -55,27 +57,6 @@ def test_other_texts_are_refused_as_tokenizer(text: str) -> None:
         PairTokenizer.from_json(text)
 
 
-def sentence_piece() -> Any:
-    """A tokenizer like XLM-RoBERTa's: its vocabulary contains `</s>`; one special token is not in the vocabulary."""
-    letters = [(letter, -4.0) for letter in "abcdefghijklmnopqrstuvwxyzCLSEPMAKUDN<>/[]"]
-    pieces = [
-        ("<s>", 0.0),
-        ("<pad>", 0.0),
-        ("</s>", 0.0),
-        ("<unk>", 0.0),
-        ("\u2581", -2.0),
-        ("\u2581two", -3.0),
-        *letters,
-    ]
-    library = Tokenizer(models.Unigram(pieces, 3))
-    library.pre_tokenizer = pre_tokenizers.Metaspace()
-    library.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
-    library.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
-    )
-    return PreTrainedTokenizerFast(tokenizer_object=library, cls_token="<s>", sep_token="</s>", pad_token="<pad>")
-
-
 def whole_words() -> Any:
     """A tokenizer that looks up whole words; special tokens are in its vocabulary."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "one", "two", "three", "four"]
@@ -89,7 +70,7 @@ def whole_words() -> Any:
 
 @pytest.mark.slow
 def test_spelt_special_tokens_are_plain_text(tokenizer: Any, byte_level: Any) -> None:
-    for fast in (tokenizer, byte_level, sentence_piece(), whole_words()):
+    for fast in (tokenizer, byte_level, sentence_piece(LETTERS), whole_words()):
         plain = PairTokenizer.of(fast, token_types=False)
         for each in (plain, plain.sharing(), PairTokenizer.from_json(plain.to_json())):
             (pair,) = each.encode([(SPELT, SPELT)])
@@ -102,7 +83,7 @@ def test_spelt_special_tokens_are_plain_text(tokenizer: Any, byte_level: Any) ->
 
 def test_ordinary_text_is_encoded_like_the_library(tokenizer: Any, byte_level: Any, sample: Path) -> None:
     examples = read(sample / "squad-heldout.json.xz")[:40]
-    for fast in (tokenizer, byte_level, sentence_piece()):
+    for fast in (tokenizer, byte_level, sentence_piece(LETTERS)):
         fast.backend_tokenizer.no_truncation()
         pairs = [(example.question, example.context) for example in examples]
         theirs = fast([question for question, _ in pairs], [context for _, context in pairs])

@@ -1,7 +1,6 @@
 """Tests that windows equal those of the tokenizer's own truncation, and that labels and offsets match the context."""
 
 import itertools
-import random
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -125,20 +124,6 @@ def test_pairs_have_no_labels(tokenizer: Any) -> None:
     assert windows_of(tokenizer, []) == []
 
 
-def test_word_spans_cover_all_pieces_of_a_word(tokenizer: Any) -> None:
-    context = "An unbelievableness, indeed"
-    (window,) = windows_of(tokenizer, [("What?", context)])
-    words = [context[start:end] for start, end in window.words[window.context_start : window.context_end]]
-    assert words == ["An", *["unbelievableness"] * (len(words) - 3), ",", "indeed"]
-    assert len(words) > 4
-
-
-@pytest.mark.parametrize("context", ["", " \t\r\n", "\u200b\u2063"])
-def test_context_without_tokens_gives_an_empty_window(tokenizer: Any, context: str) -> None:
-    (window,) = windows_of(tokenizer, [("What?", context)])
-    assert window.context_start == window.context_end
-
-
 def long_question(tokens: int) -> str:
     return " ".join(["why"] * tokens)
 
@@ -232,16 +217,3 @@ def test_unpaired_surrogate_is_refused(tokenizer: Any) -> None:
     with pytest.raises(WindowError, match="half a character") as error:
         windows_of(tokenizer, [("What?", "one"), ("What?", "a\ud83d")])
     assert error.value.example == 1
-
-
-def test_offsets_lie_inside_random_text(tokenizer: Any) -> None:
-    rng = random.Random(3)
-    alphabet = "ab Z9.,\r\n\t\u00a0\u0301\u200b\u200d\ufe0f👩💻é가각ש中नमि\x00ﬁİ\u2028"
-    contexts = ["".join(rng.choices(alphabet, k=rng.randint(1, 80))) for _ in range(60)]
-    for window in windows_of(tokenizer, [("What?", context) for context in contexts], 24, 5):
-        spans = window.offsets[window.context_start : window.context_end]
-        words = window.words[window.context_start : window.context_end]
-        assert (spans[:, 0] < spans[:, 1]).all()
-        assert (words[:, 0] <= spans[:, 0]).all()
-        assert (spans[:, 1] <= words[:, 1]).all()
-        assert not len(words) or words.max() <= len(contexts[window.example])
