@@ -7,6 +7,7 @@ import pytest
 
 from berth.runtime import cpus
 from berth.runtime.cpus import count_cpus, cpu_quota, has_vnni, model_threads
+from tests.files import write_files
 
 
 @pytest.mark.parametrize(
@@ -22,10 +23,7 @@ from berth.runtime.cpus import count_cpus, cpu_quota, has_vnni, model_threads
     ids=["v2", "v2 no limit", "v1", "v1 no limit", "unreadable", "no cgroup"],
 )
 def test_cpu_quota(tmp_path: Path, files: dict[str, str], quota: float | None) -> None:
-    for name, text in files.items():
-        path = tmp_path / "sys/fs/cgroup" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="ascii")
+    write_files(tmp_path / "sys/fs/cgroup", files)
     assert cpu_quota(tmp_path) == quota
 
 
@@ -53,8 +51,7 @@ def test_model_threads_follow_omp_num_threads(monkeypatch: pytest.MonkeyPatch, v
     [("fpu avx512f avx512_vnni", True), ("fpu avx2 avx_vnni", True), ("fpu avx2 avx512f", False)],
 )
 def test_has_vnni_reads_cpu_flags(tmp_path: Path, flags: str, expected: bool) -> None:
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/cpuinfo").write_text(f"processor\t: 0\nflags\t\t: {flags}\nbugs\t\t: none\n")
+    write_files(tmp_path, {"proc/cpuinfo": f"processor\t: 0\nflags\t\t: {flags}\nbugs\t\t: none\n"})
     assert has_vnni(tmp_path) is expected
 
 

@@ -5,16 +5,9 @@ from pathlib import Path
 import pytest
 
 from berth.runtime import memory
+from tests.files import write_files
 
 MEMINFO = "MemTotal: 4000 kB\nMemAvailable:    3000 kB\n"
-
-
-def write(root: Path, texts: dict[str, str]) -> Path:
-    for name, text in texts.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return root
 
 
 @pytest.mark.parametrize(
@@ -38,7 +31,7 @@ def write(root: Path, texts: dict[str, str]) -> Path:
 )
 def test_available_memory(tmp_path: Path, files: dict[str, str], available: int) -> None:
     below_cgroup = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
-    assert memory.available_memory(write(tmp_path, {"proc/meminfo": MEMINFO, **below_cgroup})) == available
+    assert memory.available_memory(write_files(tmp_path, {"proc/meminfo": MEMINFO, **below_cgroup})) == available
 
 
 @pytest.mark.parametrize(
@@ -52,7 +45,7 @@ def test_available_memory(tmp_path: Path, files: dict[str, str], available: int)
     ids=["v2", "v2 no limit", "v1 no limit", "v1"],
 )
 def test_memory_limit(tmp_path: Path, texts: dict[str, str], limit: int | None) -> None:
-    assert memory.memory_limit(write(tmp_path, texts)) == limit
+    assert memory.memory_limit(write_files(tmp_path, texts)) == limit
 
 
 @pytest.mark.parametrize(
@@ -64,7 +57,7 @@ def test_memory_limit(tmp_path: Path, texts: dict[str, str], limit: int | None) 
     ],
 )
 def test_oom_kills(tmp_path: Path, name: str, text: str, kills: int) -> None:
-    assert memory.oom_kills(write(tmp_path, {f"sys/fs/cgroup/{name}": text})) == kills
+    assert memory.oom_kills(write_files(tmp_path, {f"sys/fs/cgroup/{name}": text})) == kills
 
 
 def test_available_memory_of_this_machine() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from berth.runtime.pip_environment import pip_environment, trust
+from tests.files import write_files
 
 PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 NO_CACHE = {"PIP_NO_CACHE_DIR": "1"}
@@ -13,7 +14,7 @@ NO_CACHE = {"PIP_NO_CACHE_DIR": "1"}
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A source folder with a certificate, next to a channel with one, a system's bundle and a warm pool's folder."""
-    for path, text in {
+    files = {
         "code/own.pem": PEM,
         "code/certs/a.crt": PEM,
         "channel/sub/company.CRT": PEM,
@@ -24,10 +25,8 @@ def folder(tmp_path: Path) -> Path:
         "empty/rows.json": "[]",
         "system.crt": PEM,
         "pool/kept": "",
-    }.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-    return tmp_path / "code"
+    }
+    return write_files(tmp_path, files) / "code"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from berth.runtime.engines import conversion
 from berth.runtime.engines.conversion import kept_folder, make_graph_once, refuse
 from berth.runtime.engines.graph import GraphError
 from berth.runtime.engines.model_folder import ModelFilesError
-from tests.unit.small_models import save_tiny_model
 
 WORKER = """
 import sys
@@ -24,13 +23,6 @@ from berth.runtime.engines import choose
 settings = choose.settings({"BERTH_GRAPH_DIR": sys.argv[2]}, 1, cuda=False)
 print(choose.load(Path(sys.argv[1]), settings, print).engine.info.description)
 """
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("plain") / "model"
-    save_tiny_model(folder)
-    return folder
 
 
 def start_workers(model: Path, folder: Path, count: int) -> list[subprocess.Popen[str]]:
@@ -53,18 +45,18 @@ def conversions_of(model: Path) -> Iterator[int]:
 
 
 @pytest.mark.slow
-def test_one_worker_makes_graph_and_all_load_it(model: Path, tmp_path: Path) -> None:
-    outputs = lines_of(start_workers(model, tmp_path, 3))
+def test_one_worker_makes_graph_and_all_load_it(tiny_model: Path, tmp_path: Path) -> None:
+    outputs = lines_of(start_workers(tiny_model, tmp_path, 3))
     assert sorted(len(lines) for lines in outputs) == [1, 1, 2]
     assert {lines[-1].partition(" ")[0] for lines in outputs} == {"OpenVINO"}
     assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 1
 
 
 @pytest.mark.nightly
-def test_killed_conversion_is_not_repeated(model: Path, tmp_path: Path) -> None:
-    workers = start_workers(model, tmp_path, 2)
+def test_killed_conversion_is_not_repeated(tiny_model: Path, tmp_path: Path) -> None:
+    workers = start_workers(tiny_model, tmp_path, 2)
     deadline = time.monotonic() + 120
-    while not (conversions := list(conversions_of(model))):
+    while not (conversions := list(conversions_of(tiny_model))):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     while Path(f"/proc/{conversions[0]}/oom_score_adj").read_text() != "1000\n":
@@ -75,33 +67,33 @@ def test_killed_conversion_is_not_repeated(model: Path, tmp_path: Path) -> None:
     assert sorted(len(lines) for lines in outputs) == [2, 3], "only one worker must try"
     (reason,) = {lines[-2] for lines in outputs}
     assert reason.startswith("using PyTorch instead of OpenVINO: ")
-    assert f"no graph for OpenVINO was made of {model}: SIGKILL ended the conversion" in reason
+    assert f"no graph for OpenVINO was made of {tiny_model}: SIGKILL ended the conversion" in reason
     assert {lines[-1].partition(" ")[0] for lines in outputs} == {"PyTorch"}
 
 
-def test_memory_refusal_applies_to_all_workers_of_server(model: Path, tmp_path: Path) -> None:
+def test_memory_refusal_applies_to_all_workers_of_server(tiny_model: Path, tmp_path: Path) -> None:
     graph_folder = tmp_path / "folder" / "digest"
     with pytest.raises(GraphError, match=r"about 40\d MB of memory, and 300 MB are free"):
-        make_graph_once(model, graph_folder, "2026.4.1", print, lambda: 300_000_000)
+        make_graph_once(tiny_model, graph_folder, "2026.4.1", print, lambda: 300_000_000)
     with pytest.raises(GraphError, match="300 MB are free"):
-        make_graph_once(model, graph_folder, "2026.4.1", print, lambda: 10**12)
+        make_graph_once(tiny_model, graph_folder, "2026.4.1", print, lambda: 10**12)
     (record,) = graph_folder.parent.iterdir()
     record.write_text(json.dumps({**json.loads(record.read_text()), "server": "another"}))
     with pytest.raises(GraphError, match="200 MB are free"):
-        make_graph_once(model, graph_folder, "2026.4.1", print, lambda: 200_000_000)
+        make_graph_once(tiny_model, graph_folder, "2026.4.1", print, lambda: 200_000_000)
 
 
-def test_recorded_model_error_is_raised_by_every_worker(model: Path, tmp_path: Path) -> None:
+def test_recorded_model_error_is_raised_by_every_worker(tiny_model: Path, tmp_path: Path) -> None:
     graph_folder = tmp_path / "digest"
     refuse(graph_folder, ModelFilesError("the weights lack a head"))
     with pytest.raises(ModelFilesError, match="the weights lack a head"):
-        make_graph_once(model, graph_folder, "2026.4.1", print)
+        make_graph_once(tiny_model, graph_folder, "2026.4.1", print)
 
 
-def test_unwritable_graph_folder_is_named_with_its_variable(model: Path, tmp_path: Path) -> None:
+def test_unwritable_graph_folder_is_named_with_its_variable(tiny_model: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(GraphError, match=f"{tmp_path}/file/kept .* set BERTH_GRAPH_DIR"):
-        make_graph_once(model, tmp_path / "file/kept/digest", "2026.4.1", print)
+        make_graph_once(tiny_model, tmp_path / "file/kept/digest", "2026.4.1", print)
 
 
 def test_graph_folder_depends_on_files_and_version(tmp_path: Path) -> None:

@@ -6,17 +6,10 @@ from pathlib import Path
 import pytest
 
 from berth.runtime.engines.model_folder import ModelFilesError, find
+from tests.files import write_files
 
 CONFIG = '{"model_type": "bert"}'
 COMPLETE = {"config.json": CONFIG, "model.safetensors": "x", "tokenizer.json": "{}"}
-
-
-def write(folder: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    return folder
 
 
 @pytest.mark.parametrize(
@@ -36,15 +29,15 @@ def write(folder: Path, files: dict[str, str]) -> Path:
     ids=["plain", "nested", "archive next to model", "checkpoint inside", "older files"],
 )
 def test_find_model_folder(tmp_path: Path, files: dict[str, str], folder: str, weights: str, tokenizer: str) -> None:
-    found = find(write(tmp_path, files))
+    found = find(write_files(tmp_path, files))
     assert (found.folder, found.weights, found.tokenizer) == (tmp_path / folder, weights, tokenizer)
 
 
 def test_null_threshold_of_config(tmp_path: Path) -> None:
     config = {"model_type": "bert", "null_score_diff_threshold": -1.5}
-    assert find(write(tmp_path / "a", COMPLETE)).null_threshold == 0.0
-    assert find(write(tmp_path / "b", {**COMPLETE, "config.json": json.dumps(config)})).null_threshold == -1.5
+    assert find(write_files(tmp_path / "a", COMPLETE)).null_threshold == 0.0
+    assert find(write_files(tmp_path / "b", {**COMPLETE, "config.json": json.dumps(config)})).null_threshold == -1.5
     for wrong in ("high", True, float("inf")):
         text = json.dumps(config | {"null_score_diff_threshold": wrong})
         with pytest.raises(ModelFilesError, match=r"has `null_score_diff_threshold`: .*: it must be a number"):
-            find(write(tmp_path / "c", {**COMPLETE, "config.json": text}))
+            find(write_files(tmp_path / "c", {**COMPLETE, "config.json": text}))

@@ -23,7 +23,6 @@ from berth.runtime.engines.graph import FOLDER, GraphError, read_manifest
 from berth.runtime.engines.model_folder import ModelFilesError
 from berth.runtime.engines.openvino import OpenVINOEngine, get_core
 from berth.runtime.engines.quantization import CalibrationData, Comparison, Limits, WindowSettings, refusal, too_few
-from tests.unit.small_models import add_graph
 
 SAME = Comparison(500, fp32_exact_match=70, fp32_f1=80, int8_exact_match=70, int8_f1=80, same_answers=99)
 ANY = Limits(max_f1_loss=100, few_questions=True)
@@ -36,19 +35,15 @@ QUESTIONS = CalibrationData(EXAMPLES[:8], EXAMPLES[8:])
 
 
 @pytest.fixture
-def model(tiny_model: Path, tmp_path: Path) -> Path:
-    """A copy of the tiny model with its graph, for a test to change."""
-    if not (tiny_model / FOLDER).is_dir():
-        add_graph(tiny_model)
-    return Path(shutil.copytree(tiny_model, tmp_path / "model"))
+def model(tiny_model_with_graph: Path, tmp_path: Path) -> Path:
+    """A copy for a test to change."""
+    return Path(shutil.copytree(tiny_model_with_graph, tmp_path / "model"))
 
 
 @pytest.fixture(scope="module")
-def quantised(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def quantised(tiny_model_with_graph: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the tiny model with an fp32 and an int8 graph."""
-    if not (tiny_model / FOLDER).is_dir():
-        add_graph(tiny_model)
-    folder = Path(shutil.copytree(tiny_model, tmp_path_factory.mktemp("quantised") / "model"))
+    folder = Path(shutil.copytree(tiny_model_with_graph, tmp_path_factory.mktemp("quantised") / "model"))
     quantize.add_int8(folder / FOLDER, QUESTIONS, SETTINGS, ANY, print)
     return folder
 
@@ -234,7 +229,7 @@ def test_add_int8_runs_in_child_process(model: Path) -> None:
 
 @pytest.mark.nightly
 def test_quantize_makes_both_graphs_outside_model(tiny_model: Path, tmp_path: Path) -> None:
-    shutil.copytree(tiny_model, tmp_path / "model", ignore=shutil.ignore_patterns(FOLDER))
+    shutil.copytree(tiny_model, tmp_path / "model")
     quantization.write_examples(tmp_path / "data.jsonl", EXAMPLES)
     words = [tmp_path / "model", tmp_path / "graph", "--calibration", tmp_path / "data.jsonl"]
     command = [sys.executable, "-P", "-m", "berth.runtime.engines.quantize", *map(str, words)]

@@ -1,6 +1,5 @@
 """Detects the driver in a child process, with a double of libcuda."""
 
-import json
 import os
 import subprocess
 import sys
@@ -91,13 +90,6 @@ def test_run_kills_child_after_limit(tmp_path: Path) -> None:
 def test_closed_wsl_device_is_listed(tmp_path: Path) -> None:
     (tmp_path / "dev/dxg").mkdir(parents=True)
     assert driver._closed(tmp_path) == (f"{tmp_path}/dev/dxg: Is a directory",)
-
-
-def test_module_prints_state_as_one_line_of_json(fake: dict[str, str]) -> None:
-    command = [sys.executable, "-P", "-m", "berth.runtime.gpu.driver"]
-    done = subprocess.run(command, env=fake | {"FAKE_CUDA_VERSION": "11040"}, capture_output=True, text=True)
-    assert done.stderr == ""
-    assert driver.from_json(json.loads(done.stdout)) == DriverState(version=(11, 4), code=0)
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,6 @@ _FRAME = re.compile(r'^\s+File "([^"]+)", line \d+', re.MULTILINE)
 _EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$")
 
 
-def write_source(folder: Path, files: Mapping[str, str]) -> None:
-    """Write a user's source folder."""
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-
-
 def raised_by(code: str | Callable[[], object], file: Path) -> RaisedException:
     """The exception of code that runs in this process as `file`, or of a function."""
     try:

@@ -1,16 +1,16 @@
 """Common mistakes of scripts that move to SageMaker: each program runs, and its failure gets a hint."""
 
-import importlib
 import sys
 from pathlib import Path
 
 import pytest
 
-from berth.runtime.hints import hardware, replaced_packages, table
+from berth.runtime.hints import hardware, replaced_packages
 from berth.runtime.hints.images import ThisImage
 from berth.runtime.hints.program import ProgramContext, RaisedException
 from berth.runtime.hints.table import last_line_remedy, remedy
-from tests.unit.runtime.hints.programs import NOWHERE, remedy_in_process, remedy_of, run, write_source
+from tests.files import write_files
+from tests.unit.runtime.hints.programs import NOWHERE, remedy_in_process, remedy_of, run
 
 PARSER = "import argparse, os\nparser = argparse.ArgumentParser()\n"
 FLAGS = PARSER + (
@@ -42,13 +42,13 @@ LOWER = 'type=lambda v: v.lower() == "true"'
     ],
 )
 def test_rejected_arguments(tmp_path: Path, arguments: list[str], hint: str) -> None:
-    write_source(tmp_path, {"train.py": FLAGS})
+    write_files(tmp_path, {"train.py": FLAGS})
     assert remedy_of(tmp_path, *arguments) == hint
 
 
 @pytest.mark.parametrize("value", ["True", "False"])
 def test_suggested_type_parses_flag_value(tmp_path: Path, value: str) -> None:
-    write_source(tmp_path, {"train.py": FLAGS.replace('action="store_true"', LOWER)})
+    write_files(tmp_path, {"train.py": FLAGS.replace('action="store_true"', LOWER)})
     assert f"fp16={value}" in run(tmp_path, "--fp16", value).stdout
 
 
@@ -71,7 +71,7 @@ def test_suggested_type_parses_flag_value(tmp_path: Path, value: str) -> None:
     ],
 )
 def test_missing_required_argument(tmp_path: Path, name: str, environ: dict[str, str], hint: str) -> None:
-    write_source(tmp_path, {"train.py": f'{PARSER}parser.add_argument("{name}", required=True)\nparser.parse_args()\n'})
+    write_files(tmp_path, {"train.py": f'{PARSER}parser.add_argument("{name}", required=True)\nparser.parse_args()\n'})
     assert remedy_of(tmp_path, environ=environ) == hint
 
 
@@ -108,12 +108,12 @@ CHANNELS = {"SM_CHANNEL_TRAIN": "/opt/ml/input/data/train", "SM_CHANNEL_TEST": "
     ],
 )
 def test_missing_environment_variable(tmp_path: Path, name: str, environ: dict[str, str], hint: str) -> None:
-    write_source(tmp_path, {"train.py": f"import os\nprint(os.environ['{name}'])\n"})
+    write_files(tmp_path, {"train.py": f"import os\nprint(os.environ['{name}'])\n"})
     assert remedy_of(tmp_path, environ=environ) == hint
 
 
 def test_key_error_of_own_dict_has_no_hint(tmp_path: Path) -> None:
-    write_source(tmp_path, {"train.py": "print({}['LOCAL_RANK'])\n"})
+    write_files(tmp_path, {"train.py": "print({}['LOCAL_RANK'])\n"})
     assert remedy_of(tmp_path) == ""
 
 
@@ -181,14 +181,14 @@ def test_loading_gpu_weights_suggests_map_location() -> None:
 )
 def test_hint_names_place_of_missing_file(tmp_path: Path, opened: str, hint: str) -> None:
     train = tmp_path / "input/data/train"
-    write_source(tmp_path, {"input/data/train/rows.csv": "a,b\n", "code/config/settings.json": "{}"})
-    write_source(tmp_path / "code", {"train.py": f"open('{opened.format(train=train)}')\n"})
+    write_files(tmp_path, {"input/data/train/rows.csv": "a,b\n", "code/config/settings.json": "{}"})
+    write_files(tmp_path / "code", {"train.py": f"open('{opened.format(train=train)}')\n"})
     sentence = remedy_of(tmp_path / "code", environ={"SM_CHANNEL_TRAIN": str(train)})
     assert sentence == hint.replace("{train}", str(train))
 
 
 def test_unwritable_output_paths(tmp_path: Path) -> None:
-    write_source(tmp_path, {"train.py": f"open('{tmp_path}/model/sub/model.pt', 'w')\n"})
+    write_files(tmp_path, {"train.py": f"open('{tmp_path}/model/sub/model.pt', 'w')\n"})
     environ = {"SM_MODEL_DIR": str(tmp_path / "model")}
     assert remedy_of(tmp_path, environ=environ) == (
         f'; create the folder first: os.makedirs("{tmp_path}/model/sub", exist_ok=True)'
@@ -199,7 +199,7 @@ def test_unwritable_output_paths(tmp_path: Path) -> None:
 
 
 def test_missing_command(tmp_path: Path) -> None:
-    write_source(tmp_path, {"train.py": "import subprocess\nsubprocess.run(['aws', 's3', 'ls'])\n"})
+    write_files(tmp_path, {"train.py": "import subprocess\nsubprocess.run(['aws', 's3', 'ls'])\n"})
     assert remedy_of(tmp_path, environ={"PATH": "/nowhere"}) == (
         "; the image has no aws: build your own image FROM this one that installs it, or use boto3, which the image has"
     )
@@ -212,13 +212,6 @@ def test_failing_hint_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "berth.runtime.hints.missing_modules", None)  # an import that fails
     assert remedy(RaisedException("RuntimeError", "Attempting to deserialize object on a CUDA device"), NOWHERE)
     assert remedy(RaisedException("ValueError", "no rows"), NOWHERE) == ""
-
-
-def test_every_module_in_table_has_hint_function() -> None:
-    for module in table.EXCEPTION_HINTS:
-        assert callable(importlib.import_module(f"berth.runtime.hints.{module}").hint)
-    for module in table.LAST_LINE_HINTS:
-        assert callable(importlib.import_module(f"berth.runtime.hints.{module}").line_hint)
 
 
 NO_CHANNEL = (
@@ -258,6 +251,6 @@ def test_missing_file_messages_of_libraries(tmp_path: Path, call: str, hint: str
 )
 def test_missing_file_messages_of_offline_libraries(tmp_path: Path, call: str, hint: str) -> None:
     """In a new process: the libraries read HF_HUB_OFFLINE when they are imported."""
-    write_source(tmp_path, {"train.py": f"import {call.partition('.')[0]}\n{call}\n"})
+    write_files(tmp_path, {"train.py": f"import {call.partition('.')[0]}\n{call}\n"})
     environ = {"SM_CHANNEL_TRAIN": "/x", "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub")}
     assert remedy_of(tmp_path, environ=environ) == hint

@@ -8,7 +8,8 @@ import pytest
 
 from berth.runtime.hints.program import ProgramContext
 from berth.runtime.hints.table import remedy
-from tests.unit.runtime.hints.programs import raised_by, write_source
+from tests.files import write_files
+from tests.unit.runtime.hints.programs import raised_by
 
 JOB_HINTS = ("the job", "channel", "fit(", "SM_MODEL_DIR (", "source_dir", "build.py build train")
 
@@ -46,7 +47,7 @@ def remedy_for(folder: Path, code: str | Callable[[], object]) -> str:
     ],
 )
 def test_hints_for_handlers(tmp_path: Path, code: str, facts: list[str]) -> None:
-    write_source(tmp_path, {"code/inference.py": code, "code/parts.py": "", "data/words.txt": ""})
+    write_files(tmp_path, {"code/inference.py": code, "code/parts.py": "", "data/words.txt": ""})
     found = remedy_for(tmp_path, code)
     assert found.startswith("; ")
     assert all(fact in found for fact in facts), found

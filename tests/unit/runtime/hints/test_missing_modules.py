@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.runtime.hints.programs import remedy_of, run, write_source
+from tests.files import write_files
+from tests.unit.runtime.hints.programs import remedy_of, run
 
 PROJECT = """
 [build-system]
@@ -28,7 +29,7 @@ version = "1"
     ],
 )
 def test_missing_package_suggests_requirements_line(tmp_path: Path, module: str, line: str) -> None:
-    write_source(tmp_path, {"train.py": f"import {module}\n", "other.py": ""})
+    write_files(tmp_path, {"train.py": f"import {module}\n", "other.py": ""})
     assert remedy_of(tmp_path) == f"; add {line} to requirements.txt next to your program"
 
 
@@ -92,18 +93,18 @@ def test_missing_package_suggests_requirements_line(tmp_path: Path, module: str,
 def test_missing_module_is_first_searched_in_source_folder(
     tmp_path: Path, module: str, files: dict[str, str], hint: str
 ) -> None:
-    write_source(tmp_path, {"train.py": f"import {module}\n", **files})
+    write_files(tmp_path, {"train.py": f"import {module}\n", **files})
     assert remedy_of(tmp_path) == hint.replace("{code}", str(tmp_path))
 
 
 @pytest.mark.slow
 def test_dot_in_requirements_installs_src_folder(tmp_path: Path) -> None:
     modules = {"src/fraud_detector/__init__.py": "WORD = 1\n", "src/rows.py": "COUNT = 2\n"}
-    write_source(tmp_path, {"pyproject.toml": PROJECT, "requirements.txt": ".\n", **modules})
+    write_files(tmp_path, {"pyproject.toml": PROJECT, "requirements.txt": ".\n", **modules})
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
     command += ["--target", str(tmp_path / "installed"), "-r", "requirements.txt"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-    write_source(tmp_path, {"train.py": "import fraud_detector, rows; print(fraud_detector.WORD, rows.COUNT)"})
+    write_files(tmp_path, {"train.py": "import fraud_detector, rows; print(fraud_detector.WORD, rows.COUNT)"})
     assert run(tmp_path, environ={"PYTHONPATH": str(tmp_path / "installed")}).stdout == "1 2\n"
 
 
@@ -124,11 +125,11 @@ def test_dot_in_requirements_installs_src_folder(tmp_path: Path) -> None:
 def test_relative_import_of_script_suggests_absolute_import(
     tmp_path: Path, program: str, line: str, files: dict[str, str], right: str
 ) -> None:
-    write_source(tmp_path, {program: f"{line}\n", **files})
+    write_files(tmp_path, {program: f"{line}\n", **files})
     assert remedy_of(tmp_path, program=program) == (
         f'; train.py runs as a script, which is in no package: write "{right}" instead of "{line}"'
     )
-    write_source(tmp_path, {program: f"{right}\n"})
+    write_files(tmp_path, {program: f"{right}\n"})
     assert run(tmp_path, program=program).returncode == 0
 
 
@@ -142,5 +143,5 @@ def test_relative_import_of_script_suggests_absolute_import(
     ],
 )
 def test_own_file_that_hides_package_is_named(tmp_path: Path, name: str, code: str) -> None:
-    write_source(tmp_path, {f"{name}.py": "", "train.py": f"{code}\n"})
+    write_files(tmp_path, {f"{name}.py": "", "train.py": f"{code}\n"})
     assert remedy_of(tmp_path) == f"; your own {name}.py hides the package {name}: rename it"

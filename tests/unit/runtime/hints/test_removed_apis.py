@@ -12,7 +12,7 @@ from berth.runtime.hints import removed_apis
 from berth.runtime.hints.images import ThisImage
 from berth.runtime.hints.program import ProgramContext, RaisedException
 from berth.runtime.hints.removed_apis import ARGUMENTS, NAMES, TRAINER
-from tests.unit.runtime.hints.programs import write_source
+from tests.files import write_files
 
 VERSIONS = {"transformers": "5.23.0", "accelerate": "1.15.0", "datasets": "5.2.0", "evaluate": "0.4.6"}
 NEWEST = ThisImage("cpu", "", VERSIONS)
@@ -38,7 +38,7 @@ transformers.Trainer(model, arguments, tokenizer=tokenizer)
 
 
 def hint(message: str, code: str = "", this_image: ThisImage = NEWEST, *, folder: Path) -> str:
-    write_source(folder, {"train.py": code})
+    write_files(folder, {"train.py": code})
     return removed_apis.message_hint(message, folder, this_image)
 
 

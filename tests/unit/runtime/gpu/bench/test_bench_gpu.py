@@ -56,13 +56,3 @@ def test_bench_gpu_without_torch(bare: Path, tmp_path: Path) -> None:
     assert done.stderr == (
         "berth: error: torch is not installed here: install it, or run this in one of the kit's images.\n"
     )
-
-
-@pytest.mark.nightly
-def test_bench_gpu_skips_check_of_missing_folder(bare: Path, tmp_path: Path) -> None:
-    shutil.rmtree(bare / "serve")
-    options = ["--device", "cpu", "--only", "matrix-product", "--only", "inference"]
-    done = run(str(bare / "bench" / "gpu.py"), *options, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert [row.split()[0] for row in done.stdout.splitlines()[2:]] == ["matrix-product", "inference"]
-    assert "skipped  berth.serve is not in this image: the inference image has it" in done.stdout

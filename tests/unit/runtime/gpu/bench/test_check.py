@@ -13,6 +13,7 @@ import pytest
 
 from berth.runtime.gpu.bench import check
 from berth.runtime.gpu.bench.record import Measured, Status, failed, judge, skipped, table
+from berth.runtime.software import is_installed
 
 COMMAND = [sys.executable, "-P", "-m", "berth.runtime.gpu.bench.check"]
 
@@ -101,7 +102,7 @@ def test_measure_returns_value_or_error_as_one_line(function: str, limit: float,
     ],
 )
 def test_check_with_missing_module_is_skipped(module: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "is_installed", lambda name: name == "json")
+    monkeypatch.setattr(check, "is_installed", lambda name: name != check.INFERENCE and is_installed(name))
     unmet = check.Check("inference", "never:called", limit=1, needs=("json", module))
     assert check.run_check(unmet, "cpu", {}) == skipped("inference", reason)
 
