@@ -124,9 +124,7 @@ def test_named_image_is_described_by_its_labels(name: str, known_as: str, profil
         ),
     ],
 )
-def test_unsuitable_or_missing_image_is_refused(
-    name: str | None, image: str | None, profile: str, message: str
-) -> None:
+def test_unusable_image_is_refused(name: str | None, image: str | None, profile: str, message: str) -> None:
     with pytest.raises(UserError) as refused:
         select_image(CLIENT, image, profile, name)
     assert str(refused.value) == message
