@@ -1,7 +1,5 @@
 """Errors of SMDDP."""
 
-import importlib
-
 import pytest
 import torch
 import torch.distributed
@@ -64,12 +62,3 @@ def test_missing_function_names_the_one_of_torch() -> None:
     )
     with pytest.raises(AttributeError, match=r"has no attribute 'nonsense'$"):
         _ = dist.nonsense
-
-
-def test_tensorflow_is_an_error() -> None:
-    with pytest.raises(ImportError) as error:
-        importlib.import_module("berth.smdistributed.dataparallel.tensorflow")
-    assert str(error.value) == (
-        "smdistributed.dataparallel.tensorflow is for TensorFlow, and this library is for PyTorch; use a TensorFlow "
-        "image, or smdistributed.dataparallel.torch."
-    )

@@ -104,11 +104,6 @@ def test_rank_before_init_is_an_error() -> None:
     assert not groups.is_initialized()
 
 
-def test_tensorflow_is_an_error() -> None:
-    with pytest.raises(ImportError, match="is for TensorFlow, and this library is for PyTorch"):
-        __import__("berth.smdistributed.modelparallel.tensorflow")
-
-
 def test_gloo_for_gpus_is_refused_if_the_script_initialized_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(dist, "is_initialized", lambda: True)

@@ -1,5 +1,6 @@
 """Names that published scripts import: they work as described, or raise an error."""
 
+import importlib
 from typing import Any
 
 import pytest
@@ -55,6 +56,13 @@ def test_fused_layer_norm_computes_like_layer_norm_in_its_own_class() -> None:
 def test_import_of_unsupported_name_is_an_error(module: Any, name: str, message: str) -> None:
     with pytest.raises(ImportError, match=message):
         getattr(module, name)
+
+
+@pytest.mark.parametrize("half", ["dataparallel", "modelparallel"])
+def test_tensorflow_is_an_error(half: str) -> None:
+    sentence = f"smdistributed.{half}.tensorflow is for TensorFlow, and this library is for PyTorch; use a TensorFlow "
+    with pytest.raises(ImportError, match=f"^{sentence}image, or smdistributed.{half}.torch"):
+        importlib.import_module(f"berth.smdistributed.{half}.tensorflow")
 
 
 def test_other_names_do_not_exist() -> None:

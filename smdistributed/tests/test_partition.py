@@ -63,59 +63,61 @@ class Tied(nn.Module):
         return result
 
 
-def test_one_partition_needs_no_plan() -> None:
-    assert automatic(Encoder(4), 1) == {}
+class Own(nn.Module):
+    """A model that reads a parameter of one of its modules itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = Encoder(2)
+        self.head = nn.Linear(8, 50)
+        self.scores = self.head.weight
 
 
-@pytest.mark.parametrize(
-    ("degree", "expected"), [(2, {"layer.2": 1, "layer.3": 1}), (4, {"layer.1": 1, "layer.2": 2, "layer.3": 3})]
-)
-def test_layers_of_list_are_split_evenly(degree: int, expected: dict[str, int]) -> None:
-    assert automatic(Encoder(4), degree) == expected
+def linear_and(*more: nn.Module) -> nn.Sequential:
+    """Two linear layers, each before one of these modules."""
+    return nn.Sequential(nn.Linear(4, 4), more[0], nn.Linear(4, 4), *more[1:])
 
 
-def test_layers_of_dict_are_split() -> None:
-    class Towers(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.towers = nn.ModuleDict({"left": nn.Linear(4, 4), "right": nn.Linear(4, 4)})
+PLANS: dict[str, tuple[nn.Module, int, dict[str, int]]] = {
+    "one partition needs no plan": (Encoder(4), 1, {}),
+    "layers of a list are split evenly": (Encoder(4), 2, {"layer.2": 1, "layer.3": 1}),
+    "every layer is a partition": (Encoder(4), 4, {"layer.1": 1, "layer.2": 2, "layer.3": 3}),
+    "layers of a dict are split": (
+        nn.Sequential(nn.ModuleDict({"left": nn.Linear(4, 4), "right": nn.Linear(4, 4)})),
+        2,
+        {"0.right": 1},
+    ),
+    "an inner module stays whole": (nn.Sequential(Encoder(4), Encoder(4)), 2, {"1": 1}),
+    "an inner module is split for better balance": (
+        nn.Sequential(Encoder(6), Encoder(2)),
+        2,
+        {"0.layer.4": 1, "0.layer.5": 1, "1": 1},
+    ),
+    "a parameter that its parent reads stays on partition 0": (Own(), 2, {"body": 1}),
+    "a module without parameters follows its predecessor": (
+        linear_and(nn.Tanh(), nn.Tanh(), nn.Softmax(-1)),
+        2,
+        {"2": 1, "3": 1, "4": 1},
+    ),
+    "a reused module without parameters stays on partition 0": (linear_and(*[nn.Tanh()] * 2), 2, {"2": 1}),
+    "a parametrized module is not split": (
+        nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), nn.Linear(4, 4)),
+        2,
+        {"1": 1},
+    ),
+}
 
-    assert automatic(Towers(), 2) == {"towers.right": 1}
 
-
-def test_inner_module_is_split_only_for_better_balance() -> None:
-    even = nn.Sequential(Encoder(4), Encoder(4))
-    assert automatic(even, 2) == {"1": 1}
-    uneven = nn.Sequential(Encoder(6), Encoder(2))
-    assert automatic(uneven, 2) == {"0.layer.4": 1, "0.layer.5": 1, "1": 1}
+@pytest.mark.parametrize("name", PLANS)
+def test_automatic_plan(name: str) -> None:
+    module, degree, expected = PLANS[name]
+    assert automatic(module, degree) == expected
 
 
 def test_modules_with_shared_parameter_stay_together() -> None:
     partitions = automatic(Tied(), 2)
     assert owner("words", partitions) == owner("head", partitions)
     assert partitions == {f"encoder.layer.{each}": 1 for each in (1, 2, 3)}
-
-
-def test_module_sharing_a_parameter_with_its_parent_stays_on_partition_0() -> None:
-    class Own(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.body = Encoder(2)
-            self.head = nn.Linear(8, 50)
-            self.scores = self.head.weight  # read by this module itself
-
-    assert automatic(Own(), 2) == {"body": 1}
-
-
-def test_module_without_parameters_follows_its_predecessor() -> None:
-    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh(), nn.Softmax(-1))
-    assert automatic(model, 2) == {"2": 1, "3": 1, "4": 1}
-
-
-def test_reused_module_without_parameters_stays_on_partition_0() -> None:
-    act = nn.Tanh()
-    model = nn.Sequential(nn.Linear(4, 4), act, nn.Linear(4, 4), act)
-    assert automatic(model, 2) == {"2": 1}
 
 
 def test_small_module_stays_with_its_large_predecessor() -> None:
@@ -129,11 +131,6 @@ def test_modules_of_torch_are_not_split() -> None:
         automatic(nn.Sequential(nn.MultiheadAttention(8, 2), nn.Linear(8, 8)), 3)
     with pytest.raises(PartitionError, match="has no more than 1 modules"):
         automatic(nn.MultiheadAttention(8, 2), 2)
-
-
-def test_parametrized_module_is_not_split() -> None:
-    model = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), nn.Linear(4, 4))
-    assert automatic(model, 2) == {"1": 1}
 
 
 def test_more_partitions_than_modules_are_an_error() -> None:
