@@ -45,39 +45,31 @@ def reference(kind, alone, tensors, parts):
     return {name: each.grad for name, each in alone.named_parameters() if each.grad is not None}
 
 
-def gradients_add_up():
-    """Two steps without zero_grad."""
-    model, _, alone = start("mlp")
-    for seed in range(2):
+def accumulated(steps, factor=1, **options):
+    """The gradients after some steps without zero_grad, compared. options: of DistributedModel."""
+    pipeline_cases.start({"partitions": 2, "microbatches": 2, "ddp": True})
+    plain = pipeline_models.build("mlp")
+    alone = copy.deepcopy(plain)
+    model = smp.DistributedModel(plain, **options)
+    for seed in range(steps):
         whole, tensors = mine("mlp", seed, 8)
         train_step("mlp")(model, *tensors)
         expected = reference("mlp", alone, whole, 2 * smp.dp_size())
+    expected = {name: factor * each for name, each in expected.items()}
     return pipeline_cases.worst(pipeline_cases.gradients_of(model), expected)
+
+
+def gradients_add_up():
+    return accumulated(2)
 
 
 def some_passes_per_exchange():
     """With backward_passes_per_step replicas exchange gradients once in two steps."""
-    pipeline_cases.start({"partitions": 2, "microbatches": 2, "ddp": True})
-    plain = pipeline_models.build("mlp")
-    alone = copy.deepcopy(plain)
-    model = smp.DistributedModel(plain, backward_passes_per_step=2)
-    for seed in range(2):
-        whole, tensors = mine("mlp", seed, 8)
-        train_step("mlp")(model, *tensors)
-        expected = reference("mlp", alone, whole, 2 * smp.dp_size())
-    return pipeline_cases.worst(pipeline_cases.gradients_of(model), expected)
+    return accumulated(2, backward_passes_per_step=2)
 
 
 def sums_over_microbatches():
-    """average_grads_across_microbatches=False."""
-    pipeline_cases.start({"partitions": 2, "microbatches": 2, "ddp": True})
-    plain = pipeline_models.build("mlp")
-    alone = copy.deepcopy(plain)
-    model = smp.DistributedModel(plain, average_grads_across_microbatches=False)
-    whole, tensors = mine("mlp", 0, 8)
-    train_step("mlp")(model, *tensors)
-    expected = {name: 2 * each for name, each in reference("mlp", alone, whole, 2 * smp.dp_size()).items()}
-    return pipeline_cases.worst(pipeline_cases.gradients_of(model), expected)
+    return accumulated(1, factor=2, average_grads_across_microbatches=False)
 
 
 def evaluates():

@@ -1,7 +1,5 @@
 """Runs in each rank of a launch: trainings whose results must not depend on the number of partitions."""
 
-import copy
-
 import pipeline_cases
 import pipeline_models
 import smdistributed.modelparallel.torch as smp
@@ -104,31 +102,3 @@ def independent(kind, counts, checkpoints=None):
         "another seed must change the result"
     )
     return max(pipeline_cases.worst(expected, each) for each in others)
-
-
-def by_hand(kind, microbatches):
-    """The same as `trained` with torch only: one microbatch after the other."""
-    plain = copy.deepcopy(pipeline_models.build(kind))
-    optimizer = pipeline_cases.optimizer_of(plain)
-    losses = []
-    for seed in range(STEPS):
-        optimizer.zero_grad()
-        step_losses = []
-        tensors = pipeline_models.batch(kind, seed, 2 * microbatches)
-        for part in zip(*(each.chunk(microbatches) for each in tensors), strict=True):
-            loss = pipeline_models.call(kind, plain, part)[1]
-            loss.backward()
-            step_losses.append(loss.detach())
-        for parameter in plain.parameters():
-            if parameter.grad is not None:
-                parameter.grad.div_(microbatches)
-        losses.append(torch.stack(step_losses))
-        optimizer.step()
-    return {**plain.state_dict(), "losses": torch.stack(losses)}
-
-
-def to_the_last_bit(kind, partitions, microbatches=4):
-    """Compare two runs with deterministic_server with torch; returns the names of tensors that differ."""
-    config = {"partitions": partitions, "microbatches": microbatches, "deterministic_server": True}
-    expected, *runs = by_hand(kind, microbatches), trained(kind, config), trained(kind, config)
-    return [name for each in runs for name in expected if not torch.equal(expected[name], each[name])]

@@ -99,33 +99,24 @@ def test_both_names_of_degree_can_be_equal() -> None:
     assert parse({"partitions": 2, "pipeline_parallel_degree": "2"}).pipeline_parallel_degree == 2
 
 
-def test_different_values_of_both_names_of_degree_are_an_error() -> None:
-    assert problems({"partitions": 2, "pipeline_parallel_degree": 4}) == (
-        "partitions is 2 and pipeline_parallel_degree is 4, two names of one option; keep one.",
-    )
-
-
-@pytest.mark.parametrize("name", sorted(parameters.ACCEPTED))
-def test_option_without_effect_is_reported(name: str) -> None:
-    (line,) = parse({name: "speed" if name == "optimize" else 1}).remarks
-    assert line == f"{name} changes nothing here: {parameters.ACCEPTED[name][1]}."
-
-
-def test_disabled_option_without_effect_is_not_reported() -> None:
-    assert parse({"skip_tracing": False, "offload_activations": False, "parameter_server": None}).remarks == ()
-
-
-def test_parameter_server_is_reported_as_without_effect() -> None:
-    parsed = parse({"partitions": 1, "parameter_server": {"enabled": True}})
-    assert parsed.remarks == (
-        "parameter_server changes nothing here: it is for TensorFlow, and not an option of model parallelism.",
-    )
-
-
-def test_internal_options_are_reported_as_without_effect() -> None:
-    assert parse({"_some_tuning": 3}).remarks == (
-        "_some_tuning changes nothing here: it tunes the inside of AWS's library.",
-    )
+@pytest.mark.parametrize(
+    ("given", "reasons"),
+    [
+        *(
+            ({name: "speed" if name == "optimize" else 1}, {name: reason})
+            for name, (_, reason) in sorted(parameters.ACCEPTED.items())
+        ),
+        ({"skip_tracing": False, "offload_activations": False, "parameter_server": None}, {}),
+        (
+            {"partitions": 1, "parameter_server": {"enabled": True}},
+            {"parameter_server": "it is for TensorFlow, and not an option of model parallelism"},
+        ),
+        ({"_some_tuning": 3}, {"_some_tuning": "it tunes the inside of AWS's library"}),
+    ],
+)
+def test_option_without_effect_is_reported_unless_disabled(given: dict[str, Any], reasons: dict[str, str]) -> None:
+    expected = [f"{name} changes nothing here: {reason}." for name, reason in reasons.items()]
+    assert list(parse(given).remarks) == expected
 
 
 @pytest.mark.parametrize(
@@ -167,22 +158,27 @@ def test_manual_partition_needs_default_partition() -> None:
     assert parse({"partitions": 2, "auto_partition": False, "default_partition": 1}).default_partition == 1
 
 
-def test_default_partition_must_exist() -> None:
-    assert problems({"partitions": 2, "default_partition": 2}) == (
-        "default_partition is 2, but 2 partitions are numbered from 0 to 1; choose one of these.",
-    )
-
-
-def test_fp16_and_bf16_together_are_an_error() -> None:
-    assert problems({"fp16": True, "bf16": True}) == ("fp16 and bf16 are both true; choose one.",)
-
-
-@pytest.mark.parametrize("world_size", [2, 3, 6])
-def test_degree_must_divide_number_of_ranks(world_size: int) -> None:
-    assert problems({"partitions": 4, "ddp": True}, world_size) == (
-        f"4 partitions do not divide the {world_size} ranks of this job; change the number of partitions, "
-        "of ranks per host, or of hosts.",
-    )
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (
+            {"partitions": 2, "pipeline_parallel_degree": 3},
+            "partitions is 2 and pipeline_parallel_degree is 3, two names of one option; keep one.",
+        ),
+        (
+            {"partitions": 2, "default_partition": 2},
+            "default_partition is 2, but 2 partitions are numbered from 0 to 1; choose one of these.",
+        ),
+        ({"fp16": True, "bf16": True}, "fp16 and bf16 are both true; choose one."),
+        (
+            {"partitions": 4, "ddp": True},
+            "4 partitions do not divide the 6 ranks of this job; change the number of partitions, of ranks per host, "
+            "or of hosts.",
+        ),
+    ],
+)
+def test_options_that_contradict_each_other_are_an_error(given: dict[str, Any], sentence: str) -> None:
+    assert problems(given, 6) == (sentence,)
 
 
 def test_replicas_without_ddp_are_reported() -> None:

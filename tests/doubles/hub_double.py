@@ -6,13 +6,14 @@ the error.
 
 import hashlib
 import json
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+from tests.doubles.http_server import serving
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -36,15 +37,8 @@ def hub_of(hub: HubDouble) -> Iterator[HubDouble]:
         pass
 
     Handler.hub = hub
-    server = ThreadingHTTPServer(("0.0.0.0", 0), Handler)
-    hub.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with serving(Handler) as hub.url:
         yield hub
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -3,7 +3,6 @@
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import pytest
 from berth.common import engine
 from berth.common.image_names import image_name
 from berth.images.pins import pins, pins_file
+from tests.images.conftest import copy_kit
 from tests.registry.registries import Registry
 
 NAME = "session-of-a-test"
@@ -36,13 +36,7 @@ model.save_pretrained(os.environ["SM_MODEL_DIR"])
 @pytest.fixture
 def checkout(tmp_path: Path) -> Iterator[Path]:
     """A copy of the checkout, whose pins.toml may change; its images are removed at the end."""
-    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(listed, cwd=pins.ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
-    copy = tmp_path / "berth"
-    for name in filter(None, names):
-        if os.path.lexists(pins.ROOT / name):
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(pins.ROOT / name, copy / name, follow_symlinks=False)
+    copy = copy_kit(tmp_path / "berth")
     (copy / "src").mkdir()
     (copy / "src" / "train.py").write_text(PROGRAM)
     yield copy

@@ -1,4 +1,4 @@
-"""examples/: the text and image classification scripts learn the same on two ranks as on one."""
+"""examples/: the scripts for both libraries learn the same on two ranks as on one."""
 
 import json
 import re
@@ -9,19 +9,29 @@ from typing import Any
 import pytest
 import rank_jobs
 from PIL import Image
-from transformers import AutoModelForImageClassification, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import (
+    AutoModelForImageClassification,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
 
 from berth.images.pins import pins
 
 pytestmark = pytest.mark.slow
-TEXT, IMAGES = (
-    pins.ROOT / "examples" / name for name in ("text_classification_model_parallel", "image_classification_vit")
+QUESTIONS, TEXT, IMAGES = (
+    pins.ROOT / "examples" / name
+    for name in ("question_answering_smddp", "text_classification_model_parallel", "image_classification_vit")
 )
-MODELS = [f"transformers.models.{name}" for name in ("roberta.modeling_roberta", "vit.modeling_vit")]
-OWN = [
+MODELS = [f"transformers.models.{name}.modeling_{name}" for name in ("bert", "roberta", "vit")]
+NAMES = ("ada", "bert", "cleo", "dan")
+OWN_QUESTIONS = [
+    {"question": "who ?", "context": f"{name} sleeps .", "answer": name, "answer_start": 0} for name in NAMES
+]
+OWN_PAIRS = [
     {"premise": f"{name} sleeps .", "hypothesis": hypothesis, "label": label}
     for label, hypothesis in enumerate(("one sleeps .", "one dreams .", "all walk ."))
-    for name in ("ada", "bert", "cleo", "dan")
+    for name in NAMES
 ]
 
 
@@ -32,7 +42,7 @@ def trained(script: Path, size: int, folder: Path, *arguments: str, **more: str)
     first, *others = rank_jobs.start(script, size, folder, *arguments, imports=MODELS, **more)
     assert others == [""] * (size - 1)
     losses = [float(text) for text in re.findall(r"^epoch \d+: loss ([\d.]+)$", first, re.MULTILINE)]
-    (right,) = re.findall(r"^right \w+: (.*)$", first, re.MULTILINE)
+    (right,) = re.findall(r"^(?:right \w+|exact match): (.*)$", first, re.MULTILINE)
     return losses, right
 
 
@@ -43,6 +53,30 @@ def model_parallel(partitions: int) -> dict[str, str]:
         "SM_HP_MP_PARAMETERS": json.dumps(parameters),
         "SM_FRAMEWORK_PARAMS": json.dumps({"sagemaker_mpi_enabled": True}),
     }
+
+
+@pytest.mark.nightly
+def test_questions_on_two_ranks(tmp_path: Path) -> None:
+    losses, matches = trained(QUESTIONS / "train.py", 2, tmp_path)
+    alone, same = trained(QUESTIONS / "train.py", 1, tmp_path / "alone")
+    assert losses == pytest.approx(alone, abs=1e-5)
+    assert losses[-1] < 0.01
+    assert matches == same == "100 of 100"
+    model, tokenizer = (
+        kind.from_pretrained(tmp_path / "model") for kind in (AutoModelForQuestionAnswering, AutoTokenizer)
+    )
+    pair = tokenizer("who carried it ?", "today emil carried the key to the attic .", return_tensors="pt")
+    start = int(model(pair["input_ids"], attention_mask=pair["attention_mask"]).start_logits.argmax())
+    assert tokenizer.decode(pair["input_ids"][0, start]) == "emil"
+
+
+def test_own_questions_on_two_ranks(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, OWN_QUESTIONS)))
+    losses, matches = trained(
+        QUESTIONS / "train.py", 2, tmp_path, "--epochs", "8", "--batch_size", "4", SM_CHANNEL_TRAIN=str(tmp_path)
+    )
+    assert len(losses) == 8
+    assert matches == "4 of 4"
 
 
 @pytest.mark.nightly
@@ -63,7 +97,7 @@ def test_text_classification_with_two_partitions(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_own_texts_on_two_replicas(tmp_path: Path) -> None:
-    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, OWN)))
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, OWN_PAIRS)))
     more = {**model_parallel(1), "SM_CHANNEL_TRAIN": str(tmp_path)}
     losses, right = trained(TEXT / "train.py", 2, tmp_path, "--epochs", "10", "--batch_size", "8", **more)
     assert losses[-1] < losses[0]
@@ -91,7 +125,7 @@ def test_images_with_two_partitions_and_on_two_ranks(tmp_path: Path) -> None:
         pytest.param(
             [], "train.jsonl is missing: put it into the channel train, or omit the channel.", marks=pytest.mark.nightly
         ),
-        (OWN, "12 pairs are fewer than a batch of 32: reduce --batch_size."),
+        (OWN_PAIRS, "12 pairs are fewer than a batch of 32: reduce --batch_size."),
     ],
 )
 def test_error_for_wrong_own_pairs(pairs: list[Any], expected: str, tmp_path: Path) -> None:
