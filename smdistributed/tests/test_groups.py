@@ -74,20 +74,19 @@ def test_process_without_launcher_is_a_world_of_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("arguments", "text", "expected"),
     [
-        (None, {}),
-        ("", {}),
-        ('{"partitions": 2}', {"partitions": 2}),
-        (json.dumps('{"partitions": 2}'), {"partitions": 2}),
+        (None, None, {}),
+        (None, "", {}),
+        (None, '{"partitions": 2}', {"partitions": 2}),
+        (None, json.dumps('{"partitions": 2}'), {"partitions": 2}),
+        ({"microbatches": 4}, '{"partitions": 2}', {"microbatches": 4}),
     ],
 )
-def test_options_of_the_job_are_read(text: str | None, expected: dict[str, int]) -> None:
-    assert groups.requested(None, {} if text is None else {groups.VARIABLE: text}) == expected
-
-
-def test_arguments_of_init_override_options_of_the_job() -> None:
-    assert groups.requested({"microbatches": 4}, {groups.VARIABLE: '{"partitions": 2}'}) == {"microbatches": 4}
+def test_arguments_of_init_override_options_of_the_job(
+    arguments: dict[str, int] | None, text: str | None, expected: dict[str, int]
+) -> None:
+    assert groups.requested(arguments, {} if text is None else {groups.VARIABLE: text}) == expected
 
 
 @pytest.mark.parametrize("text", ["partitions", "[1]", "{"])

@@ -19,8 +19,8 @@ def name_of(image: Image) -> str:
 
 
 def output(host: Host, command: str) -> str:
-    """The output of a command, which must succeed within a minute."""
-    text: str = host.check_output(f"timeout 60 {command}")
+    """The output of a command, which must succeed within two minutes."""
+    text: str = host.check_output(f"timeout 120 {command}")
     return text
 
 

@@ -98,17 +98,6 @@ def test_promote_copies_image_tags_and_documents(
     assert lines[0].startswith(f"{target_proxy.host}/team/c: 0 of {len(image.blobs) + 2} blobs are there, ")
 
 
-def test_second_promotion_sends_nothing(
-    client: Client, target_proxy: FaultProxy, client_of: MakeClient, image: made_images.Image
-) -> None:
-    digest = made_images.put(client, "a/b", "1", image)
-    goal = client_of(target_proxy, login)
-    copy(at(client, "a/b"), "1", at(goal, "c"), ["1"])
-    target_proxy.forget()
-    assert copy(at(client, "a/b"), digest, at(goal, "c"), ["1"]) == Promoted(digest, 0, total(image), ("1",))
-    assert target_proxy.uploaded() == 0
-
-
 def test_promotion_within_a_registry_mounts_blobs(
     proxy: FaultProxy, client_of: MakeClient, image: made_images.Image
 ) -> None:

@@ -10,7 +10,6 @@ from tests.registry import made_images
 from tests.registry.blobs import BLOB, DIGEST, MISSING, content, send
 from tests.registry.conftest import MakeClient, Waits, refusal
 from tests.registry.fault_proxy import FaultProxy
-from tests.registry.registries import Registry
 
 pytestmark = pytest.mark.usefixtures("small_parts")
 
@@ -59,15 +58,6 @@ def test_error_for_immutable_tag_has_the_reason(proxy: FaultProxy, client_of: Ma
 
 
 # Wrong answers.
-
-
-def test_error_for_blob_with_other_bytes(client: Client, registry: Registry, proxy: FaultProxy) -> None:
-    send(client)
-    (stored,) = registry.storage.glob(f"**/blobs/sha256/*/{DIGEST[7:]}/data")
-    stored.write_bytes(BLOB[:-1] + b"x")
-    sentence = refusal(lambda: content(client))
-    assert sentence.startswith(f"{registry.host} returned sha256:")
-    assert f"for {DIGEST}: the content is damaged there" in sentence
 
 
 def test_error_for_manifest_with_other_digest(proxy: FaultProxy, client_of: MakeClient) -> None:

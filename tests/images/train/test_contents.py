@@ -10,12 +10,8 @@ from testinfra.host import Host
 from berth.common.containers import Access, run_once
 from berth.images.locks import locks
 from berth.images.pins import pins
+from tests.images.test_both import output
 from tests.images.train.conftest import IMAGE
-
-
-def output(host: Host, command: str) -> str:
-    text: str = host.check_output(f"timeout 120 {command}")
-    return text
 
 
 def test_commands_that_the_sdks_call_are_on_path(train: Host) -> None:

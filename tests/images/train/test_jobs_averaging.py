@@ -55,23 +55,22 @@ def squad(paragraphs: list[dict[str, Any]]) -> dict[str, Any]:
     return {"version": "1.1", "data": [{"title": "", "paragraphs": paragraphs}]}
 
 
-@pytest.fixture(scope="module")
-def weights(
-    train_job: Callable[..., Any],
-    tiny_model: Path,
-    excerpt: Excerpt,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> dict[str, Weights]:
-    """Weights before training, and after jobs with both halves in one process and on two hosts."""
+def distance(one: Weights, other: Weights) -> float:
+    """The largest difference of any weight."""
+    assert one.keys() == other.keys()
+    return max(float(np.abs(one[name] - other[name]).max()) for name in one)
+
+
+@pytest.mark.nightly
+def test_two_hosts_get_the_weights_of_one_process_with_both_halves(
+    train_job: Callable[..., Any], tiny_model: Path, excerpt: Excerpt, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     both = by_length(excerpt("train", 80), Tokenizer.from_file(str(tiny_model / "tokenizer.json")))
-    jobs = {
-        "one process": (both, 1, 2 * PER_HOST),
-        "two hosts": (both, 2, PER_HOST),
-    }
+    jobs = {"one process": (1, 2 * PER_HOST), "two hosts": (2, PER_HOST)}
     results = {"before": load_file(tiny_model / "model.safetensors")}
-    for name, (paragraphs, hosts, batch) in jobs.items():
-        folder = tmp_path_factory.mktemp("half")
-        (folder / "squad.json").write_text(json.dumps(squad(paragraphs)))
+    for name, (hosts, batch) in jobs.items():
+        folder = tmp_path_factory.mktemp("both")
+        (folder / "squad.json").write_text(json.dumps(squad(both)))
         ran = train_job(
             {"train": folder},
             model=tiny_model,
@@ -85,19 +84,8 @@ def weights(
         unpacked = folder / "model"
         unpack(ran.outcome.model_archive, unpacked)
         results[name] = load_file(unpacked / "model.safetensors")
-    return results
-
-
-def distance(one: Weights, other: Weights) -> float:
-    """The largest difference of any weight."""
-    assert one.keys() == other.keys()
-    return max(float(np.abs(one[name] - other[name]).max()) for name in one)
-
-
-@pytest.mark.nightly
-def test_two_hosts_get_the_weights_of_one_process_with_both_halves(weights: dict[str, Weights]) -> None:
-    moved = distance(weights["two hosts"], weights["before"])
-    difference = distance(weights["two hosts"], weights["one process"])
+    moved = distance(results["two hosts"], results["before"])
+    difference = distance(results["two hosts"], results["one process"])
     print(f"weights moved by {moved:.2e}; two hosts and one process differ by {difference:.2e}")
     assert moved > 1e-3
     assert difference < 1e-5
