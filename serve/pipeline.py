@@ -46,7 +46,7 @@ class QuestionAnsweringPipeline:
 
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
         """`{"score", "start", "end", "answer"}`, a list of these if top_k is more than 1, and a list of either for a
-        list of questions. `question` and `context` may be lists too; one context is used for every question.
+        list of questions. `question` and `context` may be lists too; a single context is used for all questions.
 
         TypeError for unknown keywords, ServeError for questions that /invocations would refuse.
         """

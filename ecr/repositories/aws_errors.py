@@ -43,7 +43,7 @@ def explain_aws_errors(action: str, resource: str = "") -> Iterator[None]:
     try:
         yield
     # ValueError and OSError: boto3 raises them for malformed settings, or for a token's file that does not exist.
-    # AttributeError: botocore's own for an answer with JSON that is not an object, which so is not AWS's.
+    # AttributeError: botocore raises it for JSON that is not an object; such an answer is not from AWS.
     except (aws.BotoCoreError, aws.ClientError, ResponseParserError, AttributeError, OSError, ValueError) as error:
         # `from None`: boto3's traceback may show a request's content.
         is_answer = isinstance(error, aws.ClientError)
@@ -57,9 +57,9 @@ def code(error: aws.ClientError) -> str:
 
     Services use several codes for a denial, and moto may have it only in the message.
     """
-    about = error.response.get("Error", {})
-    denied = about.get("Code") in _DENIED or "is not authorized to perform" in about.get("Message", "")
-    return _DENIED[0] if denied else str(about.get("Code", ""))
+    fields = error.response.get("Error", {})
+    denied = fields.get("Code") in _DENIED or "is not authorized to perform" in fields.get("Message", "")
+    return _DENIED[0] if denied else str(fields.get("Code", ""))
 
 
 def _explain_answer(error: aws.ClientError, action: str, resource: str) -> str:
@@ -80,10 +80,7 @@ def _explain_answer(error: aws.ClientError, action: str, resource: str) -> str:
             "GovCloud have their own) and still exist, and that the region is enabled in the account."
         )
     if status >= 500 or "Throttl" in name or name in ("TooManyRequestsException", "RequestLimitExceeded", "SlowDown"):
-        return (
-            f"AWS does not answer {action}, tried {ATTEMPTS} times ({name or status}): run the command again in a few "
-            "minutes."
-        )
+        return f"{action} failed at AWS {ATTEMPTS} times ({name or status}): run the command again in a few minutes."
     reason = without_password(message).rstrip(".") or "no reason given"
     if name == "InvalidParameterException" and action in _POLICY_FILES:
         return f"ECR does not accept the policy of ecr/policies/{_POLICY_FILES[action]} ({reason}): fix that file."
@@ -91,7 +88,7 @@ def _explain_answer(error: aws.ClientError, action: str, resource: str) -> str:
 
 
 def _denied(message: str, action: str, resource: str) -> str:
-    """Which permission is missing: AWS's message names it if a call needs another one than its own."""
+    """The missing permission: usually the action's own; if AWS's message names another one, that."""
     named = re.search(r"not authorized to perform: ([\w-]+:\w+)(?: on resource: (\S+))?", message)
     if named:
         action, resource = named[1], (named[2] or resource).rstrip(".")
@@ -111,13 +108,13 @@ def _on(resource: str) -> str:
 
 def _explain_boto3_error(error: Exception, action: str) -> str:
     """A sentence about an error on this machine or on the way, without an answer from AWS."""
-    about: dict[str, Any] = getattr(error, "kwargs", {})
+    fields: dict[str, Any] = getattr(error, "kwargs", {})
     match error:
         case aws.NoCredentialsError():
             return NO_CREDENTIALS
         case aws.ProfileNotFound():
             return (
-                f"there is no AWS profile {about.get('profile')!r}: set AWS_PROFILE to one that `aws configure` made."
+                f"there is no AWS profile {fields.get('profile')!r}: set AWS_PROFILE to one that `aws configure` made."
             )
         case aws.NoRegionError():
             return NO_REGION
@@ -126,10 +123,10 @@ def _explain_boto3_error(error: Exception, action: str) -> str:
                 "the AWS login of this profile has ended: run `aws sso login`, or `aws login`, and the command again."
             )
         case aws.CredentialRetrievalError():
-            # Without its output, which may contain the credentials.
-            return f"AWS credentials can't be read from {about.get('provider')}: run it alone to see its error."
+            # The provider's output is not shown, because it may contain the credentials.
+            return f"AWS credentials can't be read from {fields.get('provider')}: run it alone to see its error."
         case aws.SSLError():
-            reason = " ".join(str(about.get("error", "")).split())
+            reason = " ".join(str(fields.get("error", "")).split())
             return f"{_host(error)} is not trusted ({reason}): name a file with your CA's certificate in AWS_CA_BUNDLE."
         case aws.ProxyConnectionError():
             return f"the proxy {_host(error)} can't be reached: look at HTTPS_PROXY and NO_PROXY."
@@ -149,6 +146,6 @@ def _explain_boto3_error(error: Exception, action: str) -> str:
 
 def _host(error: Exception) -> str:
     """The endpoint or proxy of an error, without path, query and password."""
-    about: dict[str, Any] = getattr(error, "kwargs", {})
-    url = without_password(str(about.get("endpoint_url") or about.get("proxy_url") or ""))
+    fields: dict[str, Any] = getattr(error, "kwargs", {})
+    url = without_password(str(fields.get("endpoint_url") or fields.get("proxy_url") or ""))
     return re.sub(r"^(https?://[^/?]*).*", r"\1", url) or "AWS"

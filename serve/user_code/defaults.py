@@ -169,10 +169,6 @@ def _text(value: Any) -> str:
         raise ValueError(f"the prediction can't be written as JSON ({error})") from error
 
 
-def _json(value: Any) -> bytes:
-    return encode(_text(value))
-
-
 def _json_lines(value: Any) -> bytes:
     lines = value if isinstance(value, list | tuple) else [value]
     return encode("".join(f"{_text(line)}\n" for line in lines))
@@ -202,4 +198,9 @@ def _npy(value: Any) -> bytes:
     return stream.getvalue()
 
 
-_WRITERS: Mapping[str, Callable[[Any], bytes]] = {JSON: _json, JSON_LINES: _json_lines, CSV: _csv, NPY: _npy}
+_WRITERS: Mapping[str, Callable[[Any], bytes]] = {
+    JSON: lambda value: encode(_text(value)),
+    JSON_LINES: _json_lines,
+    CSV: _csv,
+    NPY: _npy,
+}

@@ -83,7 +83,8 @@ def variable_against_efa(settings: Mapping[str, str]) -> str:
 
 def detect(root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> Fabric:
     """Look for EFA devices, and load the plugin in a child process by the names that NCCL would try."""
-    devices = tuple(sorted(path.name for path in entries(root / "sys/class/infiniband") if _is_efa(path)))
+    infiniband = entries(root / "sys/class/infiniband")
+    devices = tuple(sorted(each.name for each in infiniband if (each / "device/driver").resolve().name == "efa"))
     built = any((root / PLUGIN_FOLDER / name).exists() for name in _PLUGINS)
     output = obstacle = ""
     if built:
@@ -127,7 +128,3 @@ def _closed(root: Path, devices: Sequence[str]) -> str:
         except OSError as error:
             return f"/dev/infiniband/{path.name} can't be opened ({error.strerror})"
     return ""
-
-
-def _is_efa(device: Path) -> bool:
-    return (device / "device/driver").resolve().name == "efa"

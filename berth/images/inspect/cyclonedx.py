@@ -42,8 +42,11 @@ def bill_of(listing: ImageListing, files: Mapping[str, pins.PinnedFile]) -> Bill
 
     files: those of docker/pins.toml by key, such as efa-1.47.0; the image's own list says which are inside.
     """
-    found = [*debian_packages(listing), *python_packages(listing), *_file_packages(listing, files)]
-    found.sort(key=lambda each: _order(each.package))
+    unsorted = [*debian_packages(listing), *python_packages(listing), *_file_packages(listing, files)]
+    found = sorted(
+        unsorted,
+        key=lambda each: (each.package.kind, each.package.name.lower(), each.package.version, each.package.path),
+    )
     references = _references([each.package for each in found])
     document = {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
@@ -139,7 +142,3 @@ def _metadata(listing: ImageListing) -> dict[str, Any]:
         },
         "properties": [{"name": name, "value": value} for name, value in sorted(properties.items())],
     }
-
-
-def _order(package: BillPackage) -> tuple[str, str, str, str]:
-    return package.kind, package.name.lower(), package.version, package.path

@@ -44,7 +44,7 @@ def layer_files(profile: Profile) -> dict[str, str]:
     for image in IMAGES:
         steps[f"openvino-{image}"] = {"OPENVINO": profile.openvino(image)}
         steps[f"deps-{image}"] = {"TRANSFORMERS": profile.packages["transformers"], "TORCH_INDEX": profile.torch_index}
-        inside = {_variable(name): text for name, text in versions(profile, image).items()}
+        inside = {name.upper().replace("-", "_"): text for name, text in versions(profile, image).items()}
         steps[image] = {"PROFILE": profile.name, "SOFTWARE": profile.software.name, **inside}
     found = {f"{step}.env": _shell(names) for step, names in steps.items()}
     found |= {f"files/{part}.env": _shell(_file(file)) for part, file in profile.files.items()}
@@ -73,10 +73,6 @@ def _software(profile: Profile) -> str:
 
 def _shell(variables: Mapping[str, str]) -> str:
     return HEADER + "".join(f"{name}={shlex.quote(text)}\n" for name, text in variables.items())
-
-
-def _variable(part: str) -> str:
-    return part.upper().replace("-", "_")
 
 
 def bake_file(pins: Pins) -> str:

@@ -273,7 +273,7 @@ def test_aws_errors_are_explained(
 @pytest.mark.parametrize(("name", "status"), [("ThrottlingException", 400), ("ServerException", 500)])
 def test_retries_end_after_six_attempts(name: str, status: int, faulty_aws: type[FaultyAws]) -> None:
     faulty_aws.answers = [failing(name, "", status)]
-    with pytest.raises(UserError, match=rf"ecr:DescribeRepositories, tried 6 times \({name}\)"):
+    with pytest.raises(UserError, match=rf"ecr:DescribeRepositories failed at AWS 6 times \({name}\)"):
         ask()
     assert len(faulty_aws.requests) == aws_errors.ATTEMPTS == 6
 

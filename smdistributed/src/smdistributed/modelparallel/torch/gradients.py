@@ -140,7 +140,7 @@ def agree_on_gradients(
     values = values if "cpu" in dist.get_backend_config(group) else values.to(parameters[0].device)
     work = dist.all_reduce(values, dist.ReduceOp.MAX, group=group, async_op=True)
     state.watch.wait_for_replicas(work, ranks)
-    # Of each pair, the maximum of a value and of its negative: they are opposite only if all replicas agree.
+    # A pair holds the maxima of a value and of its negative: opposite only if all replicas have the same value.
     maxima: list[int] = values.tolist()
     if maxima[0] != -maxima[1]:
         failure = state.watch.failed_at(ranks) if state.watch.failures < maxima[0] else None

@@ -69,8 +69,8 @@ def load(
     problems = [f"missing: {', '.join(missing)}"] * bool(missing) + [f"unknown: {', '.join(unknown)}"] * bool(unknown)
     if wrong or (strict and problems):
         raise RuntimeError(
-            f"The state dict does not fit {type(module).__name__} ({'; '.join(problems * strict + wrong)}); load "
-            "one of this model, a partial one with as many partitions as it was saved with, or with strict=False."
+            f"The state dict does not fit {type(module).__name__} ({'; '.join(problems * strict + wrong)}): "
+            "load a state dict of this model; a partial one needs the number of partitions that it was saved with."
         )
     with torch.no_grad():
         for name in own:
