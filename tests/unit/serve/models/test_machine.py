@@ -16,4 +16,4 @@ def test_random_loads_invocations_unloads_and_kills(
     session = Session(tmp_path, examples_each=2)
     session.run(examples=examples, steps=40, same=True)
     assert session.steps >= 30 * examples
-    assert session.counts["SIGTERM"] or examples < 6
+    assert examples == 1 or session.counts["SIGTERM"]

@@ -1,15 +1,17 @@
 """Models that are unloaded while they are loaded, invoked or loaded again, or because their worker can't restart."""
 
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.serve.in_process import error_of
+from tests.unit.serve.in_process import ONE, error_of
 from tests.unit.serve.models.endpoint import Endpoint, add_model
 from tests.waiting import until
 
@@ -92,6 +94,29 @@ def test_one_of_several_loads_during_an_unload_succeeds(endpoint: Endpoint, fold
     (folder / "may_answer").touch()
     assert (pending.result().status_code, unload.result().status_code) == (200, 200)
     assert sorted(load.result().status_code for load in loads) == [200, 409, 409]
+
+
+def test_counters_never_decrease_when_models_are_unloaded(endpoint: Endpoint, tiny_model: Path) -> None:
+    model = add_model(endpoint, "tiny", tiny_model)
+
+    def counters() -> list[float]:
+        return [
+            float(value) for value in re.findall(r"^berth_\S*_total (\S+)", endpoint.client.get("/metrics").text, re.M)
+        ]
+
+    seen = [counters()]
+    for _ in range(2):
+        assert endpoint.load("a", model).status_code == 200
+        assert ask(endpoint, "a", ONE).status_code == 200
+        seen.append(counters())
+        assert endpoint.client.delete("/models/a").status_code == 200
+        seen.append(counters())
+    assert len(seen[0]) == 4
+    assert all(
+        after >= before for earlier, later in pairwise(seen) for before, after in zip(earlier, later, strict=True)
+    )
+    assert seen[-1] > seen[0]
+    assert endpoint.models.work.requests == endpoint.models.work.tokens == 0
 
 
 def test_unload_during_a_load_ends_it_without_leftovers(endpoint: Endpoint, folder: Path, run: Run) -> None:

@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 
 from berth.serve.limits import RequestLimits
 from tests.unit.serve.in_process import ONE, error_of
+from tests.unit.serve.user_code.test_defaults import npy
 
 NPY = "application/x-npy"
 ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
@@ -182,12 +183,6 @@ def test_custom_attributes_are_returned_unchanged(serve: Any, tiny_client: TestC
 
 
 ECHO = "def model_fn(model_dir):\n    return lambda data: data\n"
-
-
-def npy(value: Any, **options: Any) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, value, **options)
-    return stream.getvalue()
 
 
 def test_default_functions_read_and_write_each_type(serve: Any) -> None:
