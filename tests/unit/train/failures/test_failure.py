@@ -80,13 +80,24 @@ NOISE = {
     "Python warning": "\n/usr/lib/python3.11/multiprocessing/resource_tracker.py:224: UserWarning: leaked semaphores",
     "exception in a thread": "\nException ignored in: <function f>",
 }
-
-
-@pytest.mark.parametrize("noise", NOISE.values(), ids=NOISE.keys())
-def test_message_ends_before_noise(noise: str) -> None:
-    assert ending_sentence("train.py", 1, LATER.format(noise=noise).splitlines(), CODE) == (
-        "ValueError: my data is strange: row 17 has two labels see the wiki (raised at train.py:40 in main)"
-    )
+WINDOWS_LINE_ENDS = {
+    "command": "helper.sh: line 1: $'\\r': command not found",
+    "env": "/usr/bin/env: \u2018python3\\r\u2019: No such file or directory",
+    "keyword": "helper.sh: line 1: syntax error near unexpected token `$'do\\r''",
+    "folder": "helper.sh: line 1: cd: $'/tmp\\r': No such file or directory",
+    "file": "python3: can't open file '/opt/ml/code/train.py\\r': [Errno 2] No such file or directory",
+}
+FULL_DISK = {
+    "Python": "OSError: [Errno 28] No space left on device: '/opt/ml/model/weights'",
+    "safetensors": "safetensors_rust.SafetensorError: Error while serializing: I/O error: Os { code: 28, kind: "
+    "StorageFull }",
+}
+FULL_TMP = """\
+[algo-2:00028] PMIX ERROR: OUT-OF-RESOURCE in file src/client/pmix_client.c at line 277
+*** An error occurred in MPI_Init_thread
+[algo-2:00028] Local abort before MPI_INIT completed completed successfully, but am not able to aggregate error messages
+"""
+MORE_DISK = "a disk of this host is full: give the job a larger one (volume_size of the estimator), or write less"
 
 
 def test_long_message_is_cut_before_place() -> None:
@@ -125,6 +136,29 @@ SENTENCES = {
         "",
         "train.py failed and wrote nothing to stderr; print the reason to stderr before exiting.",
     ),
+    **{
+        f"exception before a line of {name}": (
+            LATER.format(noise=noise),
+            "ValueError: my data is strange: row 17 has two labels see the wiki (raised at train.py:40 in main)",
+        )
+        for name, noise in NOISE.items()
+    },
+    **{
+        f"Windows line end in a {name}": (
+            f"{line}\nover\n",
+            "train.py failed because a script that it runs has Windows line ends (CRLF): convert it with "
+            "sed -i 's/\\r$//', or have your editor save it with LF.",
+        )
+        for name, line in WINDOWS_LINE_ENDS.items()
+    },
+    **{
+        f"full disk, {name}": (
+            f'Traceback (most recent call last):\n  File "/opt/ml/code/train.py", line 3, in save\n{message}\n',
+            f"{message} (raised at train.py:3 in save); {MORE_DISK}",
+        )
+        for name, message in FULL_DISK.items()
+    },
+    "full /tmp": (FULL_TMP, f"train.py could not start under mpirun, whose files are in /tmp: {MORE_DISK}"),
 }
 
 
@@ -215,29 +249,36 @@ def test_other_errors_do_not_name_shm_size() -> None:
     assert "--shm-size" not in ending_sentence("train.py", 1, [full_disk], CODE)
 
 
-def test_bus_error_reported_by_shell_or_mpirun() -> None:
+def test_bus_error_reported_by_shell() -> None:
     assert ending_sentence("train.sh", 135, ["Bus error (core dumped)"], CODE).startswith(
         "a program that train.sh ran was killed by SIGBUS: /dev/shm is probably full; give the container more (docker "
     )
-    lines = ["mpirun noticed that process rank 3 with PID 0 on node algo-2 exited on signal 7 (Bus error)."]
-    assert failure.launcher_sentence(135, lines).startswith("rank 3 on algo-2 was killed by SIGBUS: /dev/shm is ")
 
 
-def test_launcher_sentence_names_killed_rank() -> None:
-    lines = [
-        "-" * 40,
-        "mpirun noticed that process rank 1 with PID 0 on node algo-2 exited on signal 9 (Killed).",
-        "-" * 40,
-    ]
-    assert failure.launcher_sentence(137, lines).startswith("rank 1 on algo-2 was killed by SIGKILL;")
-
-
-def test_launcher_sentence_quotes_mpirun() -> None:
-    lines = ["-----", "ORTE was unable to reliably start one or more daemons.", "", "-----"]
-    assert failure.launcher_sentence(1, lines) == (
-        "mpirun ended with exit code 1 before any rank reported a failure: ORTE was unable to reliably start one or "
-        "more daemons."
-    )
+@pytest.mark.parametrize(
+    ("code", "line", "begin"),
+    [
+        (
+            135,
+            "mpirun noticed that process rank 3 with PID 0 on node algo-2 exited on signal 7 (Bus error).",
+            "rank 3 on algo-2 was killed by SIGBUS: /dev/shm is probably full; give the container more (docker ",
+        ),
+        (
+            137,
+            "mpirun noticed that process rank 1 with PID 0 on node algo-2 exited on signal 9 (Killed).",
+            "rank 1 on algo-2 was killed by SIGKILL;",
+        ),
+        (
+            1,
+            "ORTE was unable to reliably start one or more daemons.",
+            "mpirun ended with exit code 1 before any rank reported a failure: ORTE was unable to reliably start one "
+            "or more daemons.",
+        ),
+    ],
+    ids=["bus error", "SIGKILL", "other text"],
+)
+def test_launcher_sentence(code: int, line: str, begin: str) -> None:
+    assert failure.launcher_sentence(code, ["-" * 40, line, "", "-" * 40]).startswith(begin)
 
 
 REFUSED = {
@@ -310,20 +351,6 @@ def test_launcher_sentence_names_rejected_option(output: str) -> None:
     )
 
 
-def test_windows_line_ends_are_reported() -> None:
-    for line in (
-        "helper.sh: line 1: $'\\r': command not found",
-        "/usr/bin/env: \u2018python3\\r\u2019: No such file or directory",
-        "helper.sh: line 1: syntax error near unexpected token `$'do\\r''",
-        "helper.sh: line 1: cd: $'/tmp\\r': No such file or directory",
-        "python3: can't open file '/opt/ml/code/train.py\\r': [Errno 2] No such file or directory",
-    ):
-        assert ending_sentence("train.sh", 127, [line, "over"], CODE) == (
-            "train.sh failed because a script that it runs has Windows line ends (CRLF): convert it with "
-            "sed -i 's/\\r$//', or have your editor save it with LF."
-        )
-
-
 CAUSES = {
     "earliest": ([("b", 2.0, False), ("a", 1.0, False)], "a"),
     "earlier echo": ([("echo", 1.0, True), ("real", 2.0, False)], "real"),
@@ -367,12 +394,6 @@ def test_report_fields_are_cut() -> None:
     fields = FailureReport("x\n" * 9999, detail=("y" * 9999,) * 999).to_fields()
     assert len(fields["sentence"]) <= 900
     assert (len(fields["detail"]), len(fields["detail"][0])) == (30, 400)
-
-
-def test_failure_file_is_written(tmp_path: Path) -> None:
-    path = tmp_path / "output" / "failure"
-    assert FailureFile(path).write(FailureReport("it broke", host="algo-1"))
-    assert path.read_text() == "it broke\nalgo-1, exit code 1\n"
 
 
 def test_failure_file_keeps_text_of_program_only(tmp_path: Path) -> None:

@@ -16,22 +16,22 @@ def start_error(command: list[str], environment: dict[str, str], cwd: str = "/")
     return start_error_sentence("train.py", command, environment, caught.value, cwd)
 
 
-def test_too_large_variable_is_named() -> None:
-    sentence = start_error([sys.executable, "-c", ""], {"A": "x", "SM_HPS": "y" * 200_000})
-    assert "SM_HPS has 200,008 bytes" in sentence
-    assert "131,072" in sentence
-
-
-def test_too_large_argument_is_named() -> None:
-    assert "argument 3 (zzz" in start_error([sys.executable, "-c", "", "z" * 131_072], {})
-
-
-def test_too_large_sum_names_largest_variable() -> None:
-    sentence = start_error(
-        [sys.executable, "-c", ""], {f"V{number}": "x" * (100_000 + number) for number in range(100)}
-    )
-    assert "the largest is V99 with 100,104" in sentence
-    assert f"{os.sysconf('SC_ARG_MAX'):,}" in sentence
+@pytest.mark.parametrize(
+    ("arguments", "environment", "words"),
+    [
+        ([], {"A": "x", "SM_HPS": "y" * 200_000}, ["SM_HPS has 200,008 bytes", "131,072"]),
+        (["z" * 131_072], {}, ["argument 3 (zzz"]),
+        (
+            [],
+            {f"V{number}": "x" * (100_000 + number) for number in range(100)},
+            ["the largest is V99 with 100,104", f"{os.sysconf('SC_ARG_MAX'):,}"],
+        ),
+    ],
+    ids=["variable", "argument", "sum"],
+)
+def test_what_is_too_large_is_named(arguments: list[str], environment: dict[str, str], words: list[str]) -> None:
+    sentence = start_error([sys.executable, "-c", "", *arguments], environment)
+    assert all(text in sentence for text in words), sentence
 
 
 @pytest.mark.parametrize(

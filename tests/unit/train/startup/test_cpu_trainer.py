@@ -1,22 +1,15 @@
-"""transformers before 5 on a host without a GPU, with doubles of TrainingArguments. If BERTH_HF4_PYTHON names a Python
-with transformers 4.26, two real ranks train. tests/images/train tests it in the image.
+"""transformers before 5 on a host without a GPU, with doubles of TrainingArguments; tests/images/train/test_hf4.py has
+two real ranks.
 """
 
-import json
-import os
-import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 
-from berth.images.pins import pins
 from berth.train.startup import cpu_trainer
-
-HF4_PYTHON = os.environ.get("BERTH_HF4_PYTHON", "")
 
 
 @dataclass
@@ -50,11 +43,10 @@ class Arguments446:
 
 @dataclass
 class Arguments5:
+    """Like TrainingArguments of 5, which use the CPU themselves."""
+
     use_cpu: bool = False
     fp16: bool = False
-
-    def __post_init__(self) -> None:
-        self.seen = (self.use_cpu, self.fp16)
 
 
 def hooked(arguments: type, monkeypatch: pytest.MonkeyPatch, *, gpus: bool = False, **environ: str) -> Any:
@@ -66,21 +58,42 @@ def hooked(arguments: type, monkeypatch: pytest.MonkeyPatch, *, gpus: bool = Fal
     return module.TrainingArguments
 
 
+@pytest.mark.parametrize(
+    ("arguments", "given", "changed", "log"),
+    [
+        (
+            Arguments426,
+            {"fp16": True, "tf32": True, "bf16": True},
+            {"seen": (True, False), "xpu_backend": "gloo", "tf32": None, "bf16": True},
+            "berth: fp16 and tf32 are off: this host has no GPU that torch can use\n",
+        ),
+        (
+            Arguments426,
+            {"xpu_backend": "mpi", "tf32": False},
+            {"seen": (True, False), "xpu_backend": "mpi", "tf32": False},
+            "",
+        ),
+        (
+            Arguments446,
+            {"fp16": True},
+            {"seen": (True, False), "no_cuda": False, "ddp_backend": None},
+            "berth: fp16 is off: this host has no GPU that torch can use\n",
+        ),
+        (Arguments5, {"fp16": True}, {"use_cpu": False, "fp16": True}, ""),
+    ],
+    ids=["4.26", "4.26 with arguments for a CPU", "4.46", "5"],
+)
 def test_arguments_are_changed_before_post_init(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: type,
+    given: dict[str, Any],
+    changed: dict[str, Any],
+    log: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    arguments = hooked(Arguments426, monkeypatch)(fp16=True, tf32=True, bf16=True)
-    assert arguments.seen == (True, False)
-    assert (arguments.xpu_backend, arguments.tf32, arguments.bf16) == ("gloo", None, True)
-    assert capsys.readouterr().out == "berth: fp16 and tf32 are off: this host has no GPU that torch can use\n"
-
-
-def test_cpu_arguments_are_kept_without_log(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = hooked(Arguments426, monkeypatch)(xpu_backend="mpi", tf32=False)
-    assert (arguments.seen, arguments.xpu_backend, arguments.tf32) == ((True, False), "mpi", False)
-    assert capsys.readouterr().out == ""
+    made = hooked(arguments, monkeypatch)(**given)
+    assert {name: getattr(made, name) for name in changed} == changed
+    assert capsys.readouterr().out == log
 
 
 @pytest.mark.parametrize(("rank", "logs"), [("0", True), ("1", False)])
@@ -92,18 +105,8 @@ def test_only_rank_0_logs(
     assert ("fp16_full_eval is off" in capsys.readouterr().out) is logs
 
 
-def test_backend_is_not_set_from_4_30_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = hooked(Arguments446, monkeypatch)(fp16=True)
-    assert (arguments.seen, arguments.no_cuda, arguments.ddp_backend) == ((True, False), False, None)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "gpus"), [(Arguments5, False), (Arguments426, True)], ids=["transformers 5", "GPU"]
-)
-def test_arguments_are_kept_by_transformers_5_and_on_gpu(
-    arguments: type, gpus: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert hooked(arguments, monkeypatch, gpus=gpus)(fp16=True).seen == (False, True)
+def test_arguments_are_kept_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert hooked(Arguments426, monkeypatch, gpus=True)(fp16=True).seen == (False, True)
 
 
 def test_own_module_of_that_name_is_not_patched() -> None:
@@ -120,41 +123,3 @@ def test_own_module_of_that_name_is_not_patched() -> None:
 def test_single_rank_gets_leader_address(environ: dict[str, str], leader: str | None) -> None:
     cpu_trainer.take_cpu(Arguments426(), environ)
     assert environ.get("MASTER_ADDR") == leader
-
-
-REAL = """
-import hashlib, json, sys
-from pathlib import Path
-from berth.train.startup import start_hook
-start_hook.start()
-import torch
-from datasets import Dataset
-from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
-torch.manual_seed(0)
-config = BertConfig(vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
-rows = Dataset.from_dict({"input_ids": [[n % 50, n % 7] for n in range(16)], "labels": [n % 2 for n in range(16)]})
-arguments = TrainingArguments(sys.argv[1], per_device_train_batch_size=4, num_train_epochs=1, fp16=True, seed=1)
-trainer = Trainer(BertForSequenceClassification(config), arguments, train_dataset=rows)
-trainer.train()
-weights = b"".join(each.detach().numpy().tobytes() for each in trainer.model.parameters())
-state = [arguments.world_size, trainer.state.global_step, torch.distributed.get_backend(), str(arguments.device)]
-Path(f"{sys.argv[1]}-{arguments.process_index}").write_text(json.dumps([*state, hashlib.sha256(weights).hexdigest()]))
-"""
-
-
-@pytest.mark.skipif(not HF4_PYTHON, reason="BERTH_HF4_PYTHON names no Python with transformers 4.26")
-def test_two_ranks_of_transformers_4_26_train_together(tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(REAL)
-    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29517"]
-    result = subprocess.run(
-        [HF4_PYTHON, *launcher, str(tmp_path / "program.py"), str(tmp_path / "out")],
-        env={**os.environ, "PYTHONPATH": str(pins.ROOT), "WANDB_DISABLED": "true"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.count("berth: fp16 is off: this host has no GPU that torch can use") == 1
-    first, second = (json.loads((tmp_path / f"out-{rank}").read_text()) for rank in (0, 1))
-    assert first[:4] == [2, 2, "gloo", "cpu"], "16 rows: 2 steps with 4 rows per rank"
-    assert first == second, "the ranks must have equal weights"

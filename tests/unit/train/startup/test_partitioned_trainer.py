@@ -68,6 +68,14 @@ def test_smp_device_is_cpu_without_gpu(gpus: bool, device: str, monkeypatch: pyt
     assert str(training_args.TrainingArguments()._setup_devices) == device
 
 
+def patch(trainer: type, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Patch this class like transformers.trainer.Trainer of a version, in a job with partitions."""
+    monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(__version__=version))  # type: ignore[arg-type]
+    trainer_module: Any = ModuleType("transformers.trainer")
+    trainer_module.Trainer, trainer_module.is_sagemaker_mp_enabled = trainer, lambda: True
+    partitioned_trainer.after_trainer(trainer_module)
+
+
 @pytest.mark.parametrize(("version", "optimizer"), [("5.23.0", "made"), ("4.26.0", None)])
 def test_scheduler_of_transformers_5_gets_optimizer(
     version: str, optimizer: str | None, monkeypatch: pytest.MonkeyPatch
@@ -83,10 +91,7 @@ def test_scheduler_of_transformers_5_gets_optimizer(
         def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
             return optimizer
 
-    monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(__version__=version))  # type: ignore[arg-type]
-    trainer_module: Any = ModuleType("transformers.trainer")
-    trainer_module.Trainer, trainer_module.is_sagemaker_mp_enabled = Trainer, lambda: True
-    partitioned_trainer.after_trainer(trainer_module)
+    patch(Trainer, version, monkeypatch)
     assert Trainer().create_scheduler(3) == optimizer
     assert Trainer().create_scheduler(3, "given") == "given"
 
@@ -104,10 +109,7 @@ def test_accelerator_uses_replicas_and_norm_of_all_partitions(monkeypatch: pytes
     smp: Any = SimpleNamespace(dp_size=lambda: 2, dp_rank=lambda: 1, state=SimpleNamespace(model=model))
     monkeypatch.setitem(sys.modules, "smdistributed.modelparallel.torch", smp)
     monkeypatch.setattr("accelerate.state.PartialState", SimpleNamespace)
-    monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(__version__="5.23.0"))  # type: ignore[arg-type]
-    trainer_module: Any = ModuleType("transformers.trainer")
-    trainer_module.Trainer, trainer_module.is_sagemaker_mp_enabled = Trainer, lambda: True
-    partitioned_trainer.after_trainer(trainer_module)
+    patch(Trainer, "5.23.0", monkeypatch)
     trainer: Any = Trainer()
     trainer.create_accelerator_and_postprocess()
     assert (trainer.accelerator.state.num_processes, trainer.accelerator.state.process_index) == (2, 1)

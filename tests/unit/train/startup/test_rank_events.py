@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from berth.train.startup.rank_events import alone_sentence, largest_group, note, read_events, script_sentence
+from berth.train.startup.rank_events import alone_sentence, note, read_events, script_sentence
 
 JOINED = ["process group requested", "process group of 4"]
 NO_GROUP = "4 ranks ran, but no process group of 4 was formed, so each did the whole work: call torch."
 DIFFER = "the ranks' weights differ: the program joined 4 ranks in a process group and exchanged no gradients over it"
 FIRST, SECOND = ([*JOINED, f"weights after the first step {digest}"] for digest in ("1a2b3c4d", "4d3c2b1a"))
+TORCHRUN = ["started by torchrun on this host alone", "process group requested", "process group of 2"]
 APART = "each of the 4 ranks trained its own model, because accelerate did not join a process group: set use_cpu"
 
 
@@ -22,6 +23,8 @@ APART = "each of the 4 ranks trained its own model, because accelerate did not j
         ([["process group requested", "process group of 2"]] * 2, NO_GROUP),
         ([JOINED, JOINED], ""),
         ([[*JOINED, "process group requested", "process group of 1"]], ""),
+        ([[], ["process group of 2", "process group of 16", "process group of"]], ""),
+        ([TORCHRUN] * 2, "4 trainings ran: mpirun started the program 4 times, and each started ranks with torchrun"),
         ([FIRST, SECOND], DIFFER),
         ([FIRST, FIRST], ""),
         ([FIRST, JOINED], ""),
@@ -42,6 +45,8 @@ APART = "each of the 4 ranks trained its own model, because accelerate did not j
         "group per host",
         "one group",
         "second group of one",
+        "largest group of one rank",
+        "torchrun under mpirun",
         "weights differ",
         "weights are equal",
         "weights of one rank",
@@ -62,13 +67,6 @@ def test_alone_sentence(ranks: list[list[str]], sentence: str) -> None:
     assert bool(warning) == bool(sentence)
 
 
-def test_alone_sentence_for_torchrun_under_mpirun() -> None:
-    joined = ["started by torchrun on this host alone", "process group requested", "process group of 2"]
-    sentence = alone_sentence([joined, joined], 2)
-    assert sentence.startswith("2 trainings ran: mpirun started the program 2 times")
-    assert "BERTH_DISTRIBUTION" in sentence
-
-
 def test_alone_sentence_is_empty_for_one_rank() -> None:
     assert alone_sentence([[]], 1) == ""
 
@@ -85,11 +83,6 @@ def test_alone_sentence_is_empty_for_one_rank() -> None:
 )
 def test_script_sentence(gpus: int, hosts: int, sentence_start: str) -> None:
     assert script_sentence(gpus, hosts).partition(",")[0] == sentence_start
-
-
-def test_largest_group() -> None:
-    assert largest_group([[], ["process group of 2", "process group of 16", "process group of"]]) == 16
-    assert largest_group([["mpi"]]) == 0
 
 
 def test_events_are_read_in_order_per_rank(tmp_path: Path) -> None:

@@ -28,24 +28,33 @@ def wheel(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_ours_is_found_without_wheel() -> None:
-    result = python(
-        "import smdistributed; print(smdistributed.OPEN, smdistributed.__path__[0], smdistributed.__version__)"
-    )
-    is_open, folder, version = result.stdout.split()
-    assert (is_open, Path(folder).resolve()) == ("True", OURS)
-    assert version.endswith("+berth"), "the version must not look like AWS's"
+FOLDER = "import os, smdistributed as s; print(s.OPEN, os.path.realpath(s.__path__[0]), s.__version__[-6:])"
+BOTH = "import smdistributed.dataparallel as d, smdistributed.modelparallel as m; print(d.WHOSE, m.__version__)"
+RANKS = "from smdistributed.ranks import launch_variables; print(launch_variables({})['WORLD_SIZE'])"
+SPEC = "import sys; print(bool(importlib.util.find_spec('smdistributed')), 'smdistributed' in sys.modules)"
 
 
-def test_wheel_of_aws_takes_precedence_and_ours_completes_it(wheel: Path) -> None:
-    code = "import smdistributed.dataparallel as d, smdistributed.modelparallel as m; print(d.WHOSE, m.__version__)"
-    assert python(code, wheel).stdout == "AWS 1.15.0+berth\n"
-    code = "from smdistributed.ranks import launch_variables; print(launch_variables({})['WORLD_SIZE'])"
-    assert python(code, wheel).stdout == "1\n", "both halves need smdistributed.ranks"
-
-
-def test_open_puts_ours_first(wheel: Path) -> None:
-    assert python("import smdistributed; print(smdistributed.OPEN)", wheel, "open").stdout == "True\n"
+@pytest.mark.parametrize(
+    ("code", "installed", "chosen", "printed"),
+    [
+        (FOLDER, False, "", f"True {OURS} +berth\n"),
+        (BOTH, True, "", "AWS 1.15.0+berth\n"),
+        (RANKS, True, "", "1\n"),
+        (FOLDER, True, "open", f"True {OURS} +berth\n"),
+        (FOLDER, False, "yes", f"True {OURS} +berth\n"),
+        (SPEC, False, "", "True False\n"),
+    ],
+    ids=[
+        "ours without a wheel",
+        "AWS's wheel, completed by ours",
+        "both halves need smdistributed.ranks",
+        "open puts ours first",
+        "unknown value counts as unset",
+        "find_spec does not import",
+    ],
+)
+def test_library_that_is_found(code: str, installed: bool, chosen: str, printed: str, wheel: Path) -> None:
+    assert python(code, wheel if installed else None, chosen).stdout == printed
 
 
 def test_aws_disables_ours(wheel: Path) -> None:
@@ -69,12 +78,3 @@ def test_off_disables_both(installed: bool, wheel: Path) -> None:
         "ModuleNotFoundError: No module named 'smdistributed': BERTH_SMDISTRIBUTED is off, which disables AWS's "
         "wheel and berth's open implementation; unset BERTH_SMDISTRIBUTED, or set it to open."
     )
-
-
-def test_unknown_value_counts_as_unset() -> None:
-    assert python("import smdistributed; print(smdistributed.OPEN)", chosen="yes").stdout == "True\n"
-
-
-def test_find_spec_does_not_import() -> None:
-    code = "import sys; print(bool(importlib.util.find_spec('smdistributed')), 'smdistributed' in sys.modules)"
-    assert python(code).stdout == "True False\n"

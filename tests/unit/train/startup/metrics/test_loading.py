@@ -16,24 +16,20 @@ from berth.train.startup.metrics import loading
     [
         ("squad", None, True),
         ("squad_v2", "metric", True),
-        ("glue", None, True),
         ("accuracy", None, True),
         ("accuracy", "comparison", False),
+        ("glue", None, False),
         ("f1", None, False),
         ("./squad", None, False),
         ("someone/squad", None, False),
         ("mine", None, False),
     ],
 )
-def test_is_ours(path: str, module_type: str | None, ours: bool, tmp_path: Path) -> None:
+def test_is_ours_unless_the_user_has_a_script(path: str, module_type: str | None, ours: bool, tmp_path: Path) -> None:
+    for folder in ("squad", "glue"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "glue/glue.py").touch()
     assert loading.is_ours(path, module_type, tmp_path) == ours
-
-
-def test_own_metric_script_takes_precedence(tmp_path: Path) -> None:
-    (tmp_path / "squad").mkdir()
-    assert loading.is_ours("squad", None, tmp_path)
-    (tmp_path / "squad/squad.py").write_text("")
-    assert not loading.is_ours("squad", None, tmp_path)
 
 
 def test_other_metrics_are_loaded_by_evaluate() -> None:
