@@ -1,10 +1,12 @@
-"""The whole entry. Two hosts of a job run on this machine; their names are 127.0.0.1 and localhost."""
+"""The whole entry, and the console script `train`, which keeps signals that come before the entry has its handlers.
+
+Two hosts of a job run on this machine; their names are 127.0.0.1 and localhost.
+"""
 
 import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +20,7 @@ import pytest
 from berth.train import entry
 from berth.train.hosts.events import Event, Signalled
 from berth.train.hosts.rendezvous import Stopped
+from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -64,8 +67,7 @@ def start_hosts(
 
     own: host → variables of this host only. starts: host → code that starts its entry instead of START.
     """
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    port = free_port()
     roots = [lay_out(folder, host, hosts) for host in hosts]
     for root in roots:
         (root / "code" / "train.py").write_text(program)
@@ -177,7 +179,6 @@ def run_and_stop(
     """Signal the hosts with these indexes once all programs run; returns exit codes, logs and failure files."""
     processes, failures = start_hosts(folder, HOSTS, program)
     for process in processes:
-        assert process.stdout is not None
         while "RUNS" not in (line := process.stdout.readline()):
             assert line, "the entry ended before its program ran"
     for at, index in enumerate(signalled):
@@ -403,7 +404,6 @@ def test_sigterm_ends_the_entry_while_the_driver_hangs(tmp_path: Path, libcuda: 
         text=True,
     )
     try:
-        assert running.stdout is not None
         assert running.stdout.readline() == "detecting\n"
         time.sleep(0.5)  # time for the child to call the driver
         running.terminate()
@@ -470,12 +470,6 @@ def test_other_command_that_cannot_run_is_refused(
     assert text in capsys.readouterr().err
 
 
-def test_other_command_replaces_the_entry() -> None:
-    run = "import sys; from berth.train.entry import dispatch; sys.exit(dispatch(['sh', '-c', 'echo hello; exit 3']))"
-    result = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, check=False)
-    assert (result.returncode, result.stdout) == (3, "hello\n")
-
-
 @pytest.mark.parametrize(("leaves", "note"), [("", True), ("localhost", False)])
 def test_last_line_says_that_no_host_leaves_a_model(tmp_path: Path, leaves: str, note: bool) -> None:
     for host in HOSTS:
@@ -488,3 +482,40 @@ def test_last_line_says_that_no_host_leaves_a_model(tmp_path: Path, leaves: str,
     assert not any(path.exists() for path in failures)
     empty = "; /opt/ml/model is empty, so the job leaves no model"
     assert [empty in line for line in last] == [note, note], last
+
+
+SIGNAL_DURING_IMPORT = """
+import importlib.abc, os, signal, sys
+class Stopping(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "berth.train.entry":
+            os.kill(os.getpid(), signal.SIGTERM)
+sys.meta_path.insert(0, Stopping())
+from berth.train.command import main
+sys.exit(main())
+"""
+
+
+def test_sigterm_while_the_entry_is_imported_is_not_lost(tmp_path: Path) -> None:
+    config = tmp_path / "input" / "config"
+    config.mkdir(parents=True)
+    (config / "hyperparameters.json").write_text(json.dumps({"sagemaker_program": "train.py"}))
+    (config / "resourceconfig.json").write_text(json.dumps({"hosts": ["algo-1"], "current_host": "algo-1"}))
+    result = subprocess.run(
+        [sys.executable, "-P", "-c", SIGNAL_DURING_IMPORT],
+        env={**os.environ, "SAGEMAKER_BASE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert result.returncode == 128 + signal.SIGTERM, result.stderr
+    assert (tmp_path / "output" / "failure").read_text().splitlines()[0] == (
+        "the job was stopped by a signal (SIGTERM) before training began; start it again."
+    )
+
+
+def test_other_commands_run_without_blocked_signals() -> None:
+    command = ["sh", "-c", "kill -TERM $$; echo 'the signal was blocked'"]
+    run = f"import sys; sys.argv[1:] = {command!r}; from berth.train.command import main; main()"
+    result = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (-signal.SIGTERM, "")

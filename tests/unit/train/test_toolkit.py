@@ -1,20 +1,20 @@
-"""A user's program gets the same arguments and environment from berth as from sagemaker-training.
+"""A user's program gets the same arguments and environment from berth as from sagemaker-training, and reads pipes.
 
 The differences are listed, with reasons, in train/README.md.
 """
 
 import json
 import os
-import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from berth.contract.variables import PREFIX
-from berth.train.planning.job import decoded_hyperparameters, program_arguments
+from tests.ports import free_port
 from tests.unit.train.recorded_jobs import Request, requests
 from tests.unit.train.test_entry import START
 
@@ -59,7 +59,7 @@ def job(name: str) -> Request:
 
 
 def start(
-    code: str, request: Request, folder: Path, host: str, hosts: tuple[str, ...], port: int
+    code: str, request: Request, folder: Path, host: str, hosts: tuple[str, ...], port: int, program: str
 ) -> tuple[Path, subprocess.Popen[str]]:
     """Start one host of the job in its own folder instead of /opt/ml; returns the folder and the process."""
     root = folder / host
@@ -68,7 +68,7 @@ def start(
     (root / "input/config/resourceconfig.json").write_text(json.dumps(resources))
     for place in ("code", *(f"input/data/{name}" for name in CHANNELS), "output/data"):
         (root / place).mkdir(parents=True)
-    (root / "code/train.py").write_text(SEEN)
+    (root / "code/train.py").write_text(program)
     command = [sys.executable, "-P", "-c", code, str(root), str(folder / f"run-{host}"), str(port)]
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder.parent), "SAGEMAKER_BASE_DIR": str(root)}
     environment["SAGEMAKER_PROGRAM"] = "train.py"
@@ -76,11 +76,10 @@ def start(
     return root, subprocess.Popen(command, env=environment, text=True, **output)  # type: ignore[call-overload,no-any-return]
 
 
-def seen(code: str, request: Request, folder: Path, hosts: tuple[str, ...]) -> list[Any]:
+def seen(code: str, request: Request, folder: Path, hosts: tuple[str, ...], program: str = SEEN) -> list[Any]:
     """What the program of each host saw, with ROOT instead of its folder."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    started = [start(code, request, folder, host, hosts, port) for host in hosts]
+    port = free_port()
+    started = [start(code, request, folder, host, hosts, port, program) for host in hosts]
     results = []
     for root, process in started:
         log, _ = process.communicate(timeout=120)
@@ -118,9 +117,25 @@ def test_program_gets_the_same_as_from_sagemaker_training(name: str, hosts: tupl
         assert places == [f"ROOT/input/data/{name}" for name in CHANNELS]
 
 
-def test_empty_mp_parameters_are_dropped(tmp_path: Path) -> None:
-    """Some notebooks send empty mp_parameters, and HfArgumentParser of transformers 5 fails on the option."""
-    fields = {**job(PYTORCH).fields, "HyperParameters": {"mp_parameters": "{}", "epochs": "1"}}
-    training_job = Request("", fields).job(tmp_path)
-    assert program_arguments(training_job) == ["--epochs", "1"]
-    assert decoded_hyperparameters(training_job) == {"epochs": 1}
+READS_A_PIPE = """
+import json, os
+from pathlib import Path
+channel = Path(os.environ["SM_INPUT_DIR"], "data/train_0")
+seen = {"channels": os.environ["SM_CHANNELS"], "pipe": channel.is_fifo(), "read": channel.read_text()}
+Path(os.environ["SM_OUTPUT_DATA_DIR"], "seen.json").write_text(json.dumps(seen))
+"""
+
+
+@pytest.mark.slow
+def test_program_reads_a_pipe_channel(tmp_path: Path) -> None:
+    """In Pipe mode a channel is a pipe that SageMaker made; berth does not touch it."""
+    plain = job(PYTORCH)
+    channels = [{**channel, "InputMode": "Pipe"} for channel in plain.fields["InputDataConfig"]]
+    piped = Request("", {**plain.fields, "InputDataConfig": channels})
+    pipe = tmp_path / HOSTS[0] / "input/data/train_0"
+    pipe.parent.mkdir(parents=True)
+    os.mkfifo(pipe)
+    threading.Thread(target=lambda: pipe.write_text("a record"), daemon=True).start()
+    (ours,) = seen(START, piped, tmp_path, HOSTS[:1], READS_A_PIPE)
+    assert (ours["pipe"], ours["read"]) == (True, "a record")
+    assert "train" in ours["channels"]

@@ -161,22 +161,26 @@ def explained(
     return explanation.sentence.partition(" (")[0], explanation.when, explanation.code, explanation.echo
 
 
-def test_signal_after_exception_does_not_hide_it() -> None:
-    raised = (end(1, 990, "ValueError"),)
-    assert explained(raised, -15) == ("ValueError: why", 990, 1, False)
-    assert explained(raised, -15, signalled_at=995) == ("ValueError: why", 990, 1, False), (
-        "also if the program dies long after the exception"
-    )
-    assert explained(raised, 1, signalled_at=995) == ("ValueError: why", 990, 1, False)
+CAUSE = ("ValueError: why", 990, 1, False)
+STOPPED = "rank 1 on algo-2 was stopped by SIGTERM; the job was ended from outside before it was done."
 
 
-def test_exception_after_stop_signal_is_echo() -> None:
-    raised = (end(1, 990, "ValueError"),)
-    sentence, when, code, echo = explained(raised, -15, signalled_at=980)
-    assert (sentence, when, code, echo) == (
-        "rank 1 on algo-2 was stopped by SIGTERM; the job was ended from outside before it was done.",
-        ENDED_AT,
-        143,
-        True,
-    )
-    assert explained(raised, 1, signalled_at=980)[3], "must be an echo"
+@pytest.mark.parametrize(
+    ("code", "signalled_at", "explanation"),
+    [
+        (-15, 0, CAUSE),
+        (-15, 995, CAUSE),
+        (1, 995, CAUSE),
+        (-15, 980, (STOPPED, ENDED_AT, 143, True)),
+        (1, 980, (*CAUSE[:3], True)),
+    ],
+    ids=[
+        "killed, not by us",
+        "killed by us long after the exception",
+        "stop signal after the exception",
+        "killed after a stop signal",
+        "exception after a stop signal is an echo",
+    ],
+)
+def test_exception_and_signal(code: int, signalled_at: float, explanation: tuple[str, float, int, bool]) -> None:
+    assert explained((end(1, 990, "ValueError"),), code, signalled_at) == explanation

@@ -1,10 +1,10 @@
 """Hosts that meet over real sockets on 127.0.0.1; the name of every host resolves to this machine."""
 
 import json
-import socket
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any
 
@@ -16,47 +16,50 @@ from berth.train.hosts.outcome import Outcome, outcome_fields
 from berth.train.hosts.rendezvous import Introduction, Leader, Stopped, join
 from berth.train.hosts.wire import LineSocket
 from berth.train.launching.session import LeaderLoop, WorkerLoop
-from tests.unit.train.hosts.hosts_here import LEADER, MESSAGES, WORKER, FakeHost, meeting, resolve_to_loopback, timeless
+from tests.ports import free_port
+from tests.unit.train.hosts.hosts_here import (
+    LEADER,
+    MESSAGES,
+    FakeHost,
+    meeting,
+    peer,
+    resolve_to_loopback,
+    send,
+    timeless,
+)
+
+
+def run_worker(leader: Leader, worker: FakeHost, after: float = 0.0) -> Outcome:
+    """Join after some seconds and run to the end."""
+    time.sleep(after)
+    connection = join(LEADER, Introduction("localhost", 1), worker.events, 5, leader.port)
+    return WorkerLoop(connection, worker).run()
 
 
 @pytest.mark.slow
 def test_gather_timeout_names_missing_host_on_all_hosts() -> None:
-    with meeting(("localhost", "algo-3")) as (leader, events):
-        worker = FakeHost("localhost", SimpleQueue(), None)
-        outcomes: list[Outcome] = []
-
-        def run_worker() -> None:
-            connection = join(LEADER, Introduction("localhost", 1), worker.events, 5, leader.port)
-            outcomes.append(WorkerLoop(connection, worker).run())
-
-        thread = threading.Thread(target=run_worker, daemon=True)
-        thread.start()
+    with meeting(("localhost", "algo-3")) as (leader, events), ThreadPoolExecutor() as pool:
+        of_worker = pool.submit(run_worker, leader, FakeHost("localhost", SimpleQueue(), None))
         begin = time.monotonic()
         outcome = LeaderLoop(leader, FakeHost(LEADER, events), everywhere=False).run(1)
-        thread.join(5)
+        assert timeless(of_worker.result(5)) == timeless(outcome)
     assert time.monotonic() - begin < 4
-    assert outcome.report is not None
     assert outcome.report.sentence.startswith("host algo-3 did not join the leader 127.0.0.1 within 1 s")
-    assert timeless(outcomes[0]) == timeless(outcome)
 
 
 @pytest.mark.slow
 def test_unreachable_leader_is_named() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
     with pytest.raises(
         JobError, match=r"localhost could not reach the leader 127\.0\.0\.1 on port \d+ within 1 s .*refused"
     ):
-        join(LEADER, Introduction("localhost", 1), SimpleQueue(), 1, port)
+        join(LEADER, Introduction("localhost", 1), SimpleQueue(), 1, free_port())
 
 
 def test_signal_ends_join_and_gather() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
     worker_events: Events = SimpleQueue()
     worker_events.put(Signalled(15))
     with pytest.raises(Stopped):
-        join(LEADER, Introduction("localhost", 1), worker_events, 30, port)
+        join(LEADER, Introduction("localhost", 1), worker_events, 30, free_port())
     with meeting() as (leader, leader_events):
         leader_events.put(Signalled(15))
         with pytest.raises(Stopped):
@@ -73,35 +76,23 @@ def test_gather_waits_for_a_late_worker() -> None:
 
 def test_gather_reports_why_a_worker_stopped() -> None:
     worker = FakeHost("localhost", SimpleQueue(), None, programs_after=9)
-    with meeting(("localhost", "algo-3")) as (leader, _):
-        connection = join(LEADER, Introduction("localhost", 1), worker.events, 5, leader.port)
-        worker.events.put(Signalled(15))
-        thread = threading.Thread(target=WorkerLoop(connection, worker).run, daemon=True)
-        thread.start()
+    with meeting(("localhost", "algo-3")) as (leader, _), ThreadPoolExecutor() as pool:
+        pool.submit(run_worker, leader, worker)
+        threading.Timer(0.5, worker.events.put, [Signalled(15)]).start()
         with pytest.raises(
             JobError, match="localhost stopped before all hosts had joined: the job was stopped by a signal"
         ):
             leader.gather(5)
         leader.broadcast("outcome", **outcome_fields(Outcome(0), 0.0))
-        thread.join(5)
 
 
 def test_worker_that_joins_after_a_failure_gets_the_outcome() -> None:
-    worker = FakeHost("localhost", SimpleQueue())
-    outcomes: list[Outcome] = []
-
-    def join_late() -> None:
-        connection = join(LEADER, Introduction("localhost", 1), worker.events, 5, leader.port)
-        outcomes.append(WorkerLoop(connection, worker).run())
-
-    with meeting() as (leader, _):
-        timer = threading.Timer(0.5, join_late)
-        timer.start()
+    with meeting() as (leader, _), ThreadPoolExecutor() as pool:
+        of_worker = pool.submit(run_worker, leader, FakeHost("localhost", SimpleQueue()), 0.5)
         begin = time.monotonic()
         leader.dismiss(outcome_fields(Outcome(3), 0.0), begin + 30)
         assert 0.5 < time.monotonic() - begin < 4
-        timer.join(5)
-    assert outcomes == [Outcome(3)]
+        assert of_worker.result(5) == Outcome(3)
 
 
 def test_dismiss_does_not_wait_after_the_deadline_or_a_signal() -> None:
@@ -138,14 +129,10 @@ REFUSED = {
 
 @pytest.mark.parametrize(("hello", "resolve", "reason"), REFUSED.values(), ids=REFUSED.keys())
 def test_invalid_hello_is_refused(hello: dict[str, Any], resolve: Callable[[str], set[str]], reason: str) -> None:
-    leader = Leader(LEADER, (WORKER,), SimpleQueue(), port=0, resolve=resolve)
-    try:
-        with socket.create_connection((LEADER, leader.port), timeout=5) as sock:
-            sock.sendall(json.dumps(hello).encode() + b"\n")
-            assert LineSocket(sock, 5).receive() == ("refused", {"reason": reason})
+    with meeting(resolve=resolve) as (leader, _), peer(leader) as sock:
+        send(sock, json.dumps(hello).encode())
+        assert LineSocket(sock, 5).receive() == ("refused", {"reason": reason})
         assert not leader.introductions
-    finally:
-        leader.close()
 
 
 def test_host_name_can_join_only_once() -> None:

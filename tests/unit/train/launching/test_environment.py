@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,12 +19,6 @@ from berth.train.planning.hardware import Hardware
 from berth.train.planning.job import Job, read_job
 from tests.unit.train.launching.wrapped import program
 
-MPIRUN = {
-    "OMPI_COMM_WORLD_RANK": "3",
-    "OMPI_COMM_WORLD_SIZE": "4",
-    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
-    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
-}
 CPU = Hardware(gpus=0, cuda=None, cpus=2, shm=None, interfaces=("lo",))
 
 
@@ -32,11 +27,6 @@ def restored_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     """sagemaker-training sets these variables in this process. monkeypatch restores them after the test."""
     for name in ("SAGEMAKER_BASE_DIR", "SAGEMAKER_JOB_NAME", "SAGEMAKER_REGION", "CURRENT_HOST"):
         monkeypatch.setenv(name, str(tmp_path))
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
-    return RunFolder(tmp_path / "run")
 
 
 def test_sagemaker_variables_describe_this_host_without_files(tmp_path: Path) -> None:
@@ -96,13 +86,8 @@ def test_host_environment(program_name: str | None, backend: str, path: str, par
     assert json.loads(environment["SM_FRAMEWORK_PARAMS"]) == parameters
 
 
-def test_rank_from_mpiruns_variables() -> None:
-    assert Rank.from_mpirun(MPIRUN) == Rank(3, 1, 4, 2)
-    assert Rank.from_mpirun({}) is None
-
-
-def test_rank_environment(folder: RunFolder) -> None:
-    rank_program = program(folder, environment={"A": "1", "PMIX_RANK": "old"}, world_size=2)
+def test_rank_environment(tmp_path: Path) -> None:
+    rank_program = program(RunFolder(tmp_path / "run"), environment={"A": "1", "PMIX_RANK": "old"}, world_size=2)
     environ = {"OMPI_X": "2", "PMIX_RANK": "1", "OPAL_PREFIX": "/v", "HOME": "/leader"}
     environ |= dict.fromkeys(("SM_CURRENT_HOST", "SM_RESOURCE_CONFIG", "SM_TRAINING_ENV"), "from the leader")
     assert rank_environment(
@@ -121,9 +106,9 @@ def test_rank_environment(folder: RunFolder) -> None:
     }
 
 
-def test_rank_with_smddp_gets_the_librarys_local_rank_variable(folder: RunFolder) -> None:
+def test_rank_with_smddp_gets_the_librarys_local_rank_variable(tmp_path: Path) -> None:
     for backend, number in (("smddp", "1"), ("nccl", None)):
-        rank_program = program(folder, environment={"BERTH_BACKEND": backend}, world_size=16)
+        rank_program = program(RunFolder(tmp_path / "run"), environment={"BERTH_BACKEND": backend}, world_size=16)
         assert rank_environment(rank_program, Rank(9, 1, 16, 8), {}, {}).get("SMDATAPARALLEL_LOCAL_RANK") == number
 
 
@@ -145,14 +130,17 @@ def test_contradictory_rank_variables_are_refused(environment: dict[str, str]) -
         Rank.from_environment(environment)
 
 
-def test_data_parallel_flag_is_set_only_if_the_library_is_used() -> None:
-    sent = json.dumps({"sagemaker_distributed_dataparallel_enabled": True, "sagemaker_instance_type": "ml.p5.48xlarge"})
-    without = framework_parameters(sent, smddp=False, model_parallel=False)
-    assert json.loads(without) == {"sagemaker_instance_type": "ml.p5.48xlarge"}
-    used = framework_parameters("", smddp=True, model_parallel=False)
-    assert json.loads(used) == {"sagemaker_distributed_dataparallel_enabled": True}
-    assert framework_parameters("", smddp=False, model_parallel=False) == "{}"
+SENT = json.dumps({"sagemaker_distributed_dataparallel_enabled": True, "sagemaker_instance_type": "ml.p5.48xlarge"})
 
 
-def test_mpi_flag_is_set_for_model_parallel_jobs() -> None:
-    assert json.loads(framework_parameters("", smddp=False, model_parallel=True)) == {"sagemaker_mpi_enabled": True}
+@pytest.mark.parametrize(
+    ("sent", "libraries", "expected"),
+    [
+        (SENT, {"smddp": False, "model_parallel": False}, {"sagemaker_instance_type": "ml.p5.48xlarge"}),
+        ("", {"smddp": True, "model_parallel": False}, {"sagemaker_distributed_dataparallel_enabled": True}),
+        ("", {"smddp": False, "model_parallel": False}, {}),
+        ("", {"smddp": False, "model_parallel": True}, {"sagemaker_mpi_enabled": True}),
+    ],
+)
+def test_library_is_named_only_if_it_is_used(sent: str, libraries: dict[str, bool], expected: dict[str, Any]) -> None:
+    assert json.loads(framework_parameters(sent, **libraries)) == expected

@@ -1,7 +1,9 @@
 """A leader's checks of its workers, and the notes in the last line of the log."""
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,17 +18,19 @@ from berth.train.planning.plan import Plan
 from tests.unit.train.planning.plans import GPU8, job, plan_of
 
 
-def test_check_alike_names_the_difference() -> None:
-    def worker(ranks: int = 8, version: str = kit_version(), backend: str = "smddp") -> dict[str, Introduction]:
-        return {"b": Introduction("b", ranks, version=version, backend=backend)}
-
-    host.check_alike(8, "smddp", worker(), "a")
-    with pytest.raises(JobError, match="b would run 4 ranks but a 8"):
-        host.check_alike(8, "smddp", worker(4), "a")
-    with pytest.raises(JobError, match="b has version 0 of the kit"):
-        host.check_alike(8, "smddp", worker(version="0", backend=""), "a")
-    with pytest.raises(JobError, match="b would use the backend nccl but a smddp; use instances of one kind"):
-        host.check_alike(8, "smddp", worker(backend="nccl"), "a")
+@pytest.mark.parametrize(
+    ("worker", "difference"),
+    [
+        ({}, ""),
+        ({"ranks": 4}, "b would run 4 ranks but a 8"),
+        ({"version": "0", "backend": ""}, "b has version 0 of the kit"),
+        ({"backend": "nccl"}, "b would use the backend nccl but a smddp; use instances of one kind"),
+    ],
+)
+def test_check_alike_names_the_difference(worker: dict[str, Any], difference: str) -> None:
+    introduction = Introduction("b", **{"ranks": 8, "version": kit_version(), "backend": "smddp", **worker})
+    with pytest.raises(JobError, match=difference) if difference else contextlib.nullcontext():
+        host.check_alike(8, "smddp", {"b": introduction}, "a")
 
 
 def plan(program: str | None, gpus: int, distribution: str = "") -> Plan:

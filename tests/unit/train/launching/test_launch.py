@@ -53,22 +53,6 @@ def test_close_ends_the_watch_for_failures(tmp_path: Path, events: Events, monke
     assert events.empty()
 
 
-@pytest.mark.parametrize(("ranks", "code"), [(0, 1), (1, 0)])
-def test_launcher_that_exits_0_without_a_rank_fails_the_job(
-    ranks: int, code: int, tmp_path: Path, events: Events
-) -> None:
-    """mpirun does this if the user's options contain --version."""
-    with contextlib.closing(LocalRun(tmp_path / "run", events)) as run:
-        for rank in range(ranks):
-            (run.folder.path / "events" / str(rank)).touch()
-        run.start([sys.executable, "-c", "print('mpirun (Open MPI) 4.1.8')"], os.environ)
-        assert events.get(timeout=10) == Exited(code)
-        sentences = [report.sentence for report in run.reports()]
-    assert [sentence.partition(";")[0] for sentence in sentences] == (
-        [] if ranks else ["mpirun ended with exit code 0 and started no rank"]
-    )
-
-
 # What Open MPI 4.1.8 prints if two hosts share no network that it may use.
 ABORT = """\
 --------------------------------------------------------------------------
@@ -94,15 +78,28 @@ def test_launcher_is_overdue_after_it_announced_an_abort(tmp_path: Path, events:
     assert not report.echo
 
 
-@pytest.mark.parametrize(("code", "words"), [(1, "now going to abort"), (0, "")])
-def test_announced_abort_is_reported_if_the_launcher_fails(
-    code: int, words: str, tmp_path: Path, events: Events
+VERSION = "print('mpirun (Open MPI) 4.1.8')"
+
+
+@pytest.mark.parametrize(
+    ("program", "started", "code", "sentence"),
+    [
+        (VERSION, False, 1, "mpirun ended with exit code 0 and started no rank"),
+        (VERSION, True, 0, None),
+        (f"print({ABORT!r}); raise SystemExit(1)", True, 1, "now going to abort"),
+        (f"print({ABORT!r})", True, 0, None),
+    ],
+    ids=["--version among the user's options", "success", "announced abort", "success after an announced abort"],
+)
+def test_launcher_that_ends_without_a_report_of_a_rank(
+    program: str, started: bool, code: int, sentence: str | None, tmp_path: Path, events: Events
 ) -> None:
     with contextlib.closing(LocalRun(tmp_path / "run", events)) as run:
-        (run.folder.path / "events" / "0").touch()
-        run.start([sys.executable, "-c", f"print({ABORT!r}); raise SystemExit({code})"], os.environ)
+        if started:
+            (run.folder.path / "events" / "0").touch()
+        run.start([sys.executable, "-c", program], os.environ)
         assert events.get(timeout=10) == Exited(code)
-        assert [words in report.sentence for report in run.reports()] == ([True] if words else [])
+        assert [sentence in report.sentence for report in run.reports()] == ([True] if sentence else [])
 
 
 @pytest.mark.parametrize(

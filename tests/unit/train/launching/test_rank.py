@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from berth.contract.errors import JobError
-from berth.train.launching.rank import check_rank
 from berth.train.launching.runfolder import Program, Relay, RunFolder
 from tests.unit.train.launching.wrapped import Wrapped, program, until
 
@@ -50,19 +48,24 @@ def mpi(rank: int, size: int = 2, local: int = 0, local_size: int = 1) -> dict[s
     return {f"OMPI_COMM_WORLD_{name}": str(value) for name, value in values.items()}
 
 
-def test_success(tmp_path: Path) -> None:
-    run = Run(tmp_path, "import os; print('hello from', os.environ['SM_CURRENT_HOST'], os.environ.get('RANK'))")
+RANK_VARIABLES = "import os; print(*(os.environ[n] for n in ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'LOCAL_WORLD_SIZE')))"
+ONE_OF_FOUR = {"environ": mpi(3, 4, 1, 2), "world_size": 4, "ranks_per_host": 2, "prefix_other_ranks": True}
+
+
+@pytest.mark.parametrize(
+    ("code", "changes", "text"),
+    [
+        ("import os; print(os.environ['SM_CURRENT_HOST'], os.environ.get('RANK'))", {}, "algo-2 None\n"),
+        (RANK_VARIABLES, ONE_OF_FOUR, "[rank 3] 3 1 4 2\n"),
+    ],
+    ids=["without ranks", "one of four ranks"],
+)
+def test_success(code: str, changes: dict[str, Any], text: str, tmp_path: Path) -> None:
+    run = Run(tmp_path, code, **changes)
     assert run.wait() == 0
-    assert run.text == "hello from algo-2 None\n"
+    assert run.text == text
     assert run.folder.reports() == []
     assert run.folder.programs() == []
-
-
-def test_rank_variables_and_prefix(tmp_path: Path) -> None:
-    code = "import os; print(*(os.environ[n] for n in ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'LOCAL_WORLD_SIZE')))"
-    run = Run(tmp_path, code, mpi(3, 4, 1, 2), world_size=4, ranks_per_host=2, prefix_other_ranks=True)
-    assert run.wait() == 0
-    assert run.text == "[rank 3] 3 1 4 2\n"
 
 
 def test_exception_becomes_a_report(tmp_path: Path) -> None:
@@ -77,31 +80,18 @@ def test_exception_becomes_a_report(tmp_path: Path) -> None:
 
 BOOM = "raise ValueError('boom')"
 OWN_SENTENCE = "import os, sys; open(os.environ['BERTH_FAILURE_FILE'], 'w').write('do this.'); sys.exit(42)"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("code", "changes", "exit_code", "sentence"),
-    [
-        (BOOM, {}, 1, "ValueError: boom (raised at train.py:1)"),
-        (BOOM, {"alone": False}, 1, "algo-2: ValueError: boom (raised at train.py:1)"),
-        (OWN_SENTENCE, {}, 42, "do this."),
-        ("import os; os.kill(os.getpid(), 9)", {}, 137, "train.py on algo-2 was killed by SIGKILL"),
-        ("", {"command": ("/no/such/program",)}, 1, "train.py could not be started"),
-        (
-            "print('runs')",
-            {"environ": mpi(0, size=1), "world_size": 2, "ranks_per_host": 1},
-            1,
-            "mpirun started 1 rank, 1 on algo-2, but the plan says 2 with 1 on each host",
-        ),
-    ],
-    ids=["exception", "exception on one of several hosts", "own sentence", "SIGKILL", "no program", "too few ranks"],
-)
-def test_failure_is_reported(tmp_path: Path, code: str, changes: dict[str, Any], exit_code: int, sentence: str) -> None:
-    run = Run(tmp_path, code, **changes)
-    assert run.wait() == exit_code
-    assert run.report.sentence.startswith(sentence)
-    assert run.report.code == exit_code
+IN_DDP = """
+import torch.distributed as dist
+def f():
+    raise ValueError("boom")
+dist.init_process_group("gloo", init_method="file://" + __file__ + ".store", rank=0, world_size=1)
+f()
+"""
+BEFORE_GLOO = """
+import atexit, os
+atexit.register(os.write, 2, b"gloo: Connection closed by peer\\n")
+raise ValueError("boom")
+"""
 
 
 RAISES_SLOWLY = """
@@ -144,49 +134,57 @@ def test_exception_after_a_signal_is_an_echo(tmp_path: Path) -> None:
     assert "was killed by SIGKILL" in run.report.sentence
 
 
-@pytest.mark.slow
-def test_exception_of_a_ddp_program_becomes_a_report(tmp_path: Path) -> None:
-    """Once the process group has started, torch puts `[rank0]: ` before every line of an exception."""
-    code = """
-    import torch.distributed as dist
-    def f():
-        raise ValueError("boom")
-    dist.init_process_group("gloo", init_method="file://" + __file__ + ".store", rank=0, world_size=1)
-    f()
-    """
-    run = Run(tmp_path, code, mpi(0), world_size=2, ranks_per_host=1)
-    assert run.wait() == 1
-    assert "[rank0]: ValueError: boom" in run.text, "the log keeps torch's prefix"
-    assert run.report.sentence == "ValueError: boom (raised at train.py:4 in f)"
-
-
+# Files with the names and roles of mpi4py's, which needs an MPI library. The image tests run the real one.
 # Files with the names and roles of mpi4py's, which needs an MPI library. The image tests run the real one.
 RUNNER = {
     "mpi4py/__init__.py": "",
     "mpi4py/__main__.py": "from mpi4py.run import main\nmain()\n",
     "mpi4py/run.py": "import runpy, sys\ndef main():\n    runpy.run_path(sys.argv[1], run_name='__main__')\n",
+    "inner": "raise ValueError('boom')\n",
 }
+UNDER_RUNNER = {"files": RUNNER, "command": (sys.executable, "-m", "mpi4py", "train.py")}
+TWO_RANKS = {"world_size": 2, "ranks_per_host": 1}
 
 
-def test_report_names_the_line_under_mpi4pys_runner(tmp_path: Path) -> None:
-    code = """
-    import runpy
-    runpy.run_path("inner")
-    """
-    files = {**RUNNER, "inner": "raise ValueError('boom')\n"}
-    run = Run(tmp_path, code, command=(sys.executable, "-m", "mpi4py", "train.py"), files=files)
-    assert run.wait() == 1
-    assert run.report.sentence == "ValueError: boom (raised at inner:1)"
-
-
-def test_exception_is_no_echo_if_gloo_prints_an_error_after_it(tmp_path: Path) -> None:
-    code = """
-    import atexit, os
-    atexit.register(os.write, 2, b"gloo: Connection closed by peer\\n")
-    raise ValueError("boom")
-    """
-    run = Run(tmp_path, code)
-    assert run.wait() == 1
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("code", "changes", "exit_code", "sentence"),
+    [
+        (BOOM, {}, 1, "ValueError: boom (raised at train.py:1)"),
+        (BOOM, {"alone": False}, 1, "algo-2: ValueError: boom (raised at train.py:1)"),
+        # Once the process group has started, torch puts `[rank0]: ` before every line of an exception.
+        (IN_DDP, {"environ": mpi(0), **TWO_RANKS}, 1, "ValueError: boom (raised at train.py:4 in f)"),
+        ("import runpy; runpy.run_path('inner')", UNDER_RUNNER, 1, "ValueError: boom (raised at inner:1)"),
+        (BEFORE_GLOO, {}, 1, "ValueError: boom"),
+        (OWN_SENTENCE, {}, 42, "do this."),
+        ("import os; os.kill(os.getpid(), 9)", {}, 137, "train.py on algo-2 was killed by SIGKILL"),
+        ("", {"command": ("/no/such/program",)}, 1, "train.py could not be started"),
+        (
+            "print('runs')",
+            {"environ": mpi(0, size=1), **TWO_RANKS},
+            1,
+            "mpirun started 1 rank, 1 on algo-2, but the plan says 2 with 1 on each host",
+        ),
+        ("print('runs')", TWO_RANKS, 1, "the rank was started without mpirun's variables"),
+    ],
+    ids=[
+        "exception",
+        "exception on one of several hosts",
+        "exception in a process group",
+        "exception under mpi4py's runner",
+        "exception before an error of gloo",
+        "own sentence",
+        "SIGKILL",
+        "no program",
+        "too few ranks",
+        "no mpirun",
+    ],
+)
+def test_failure_is_reported(tmp_path: Path, code: str, changes: dict[str, Any], exit_code: int, sentence: str) -> None:
+    run = Run(tmp_path, code, **changes)
+    assert run.wait() == exit_code
+    assert run.report.sentence.startswith(sentence)
+    assert run.report.code == exit_code
     assert not run.report.echo
 
 
@@ -326,11 +324,6 @@ def test_run_folder_is_private_and_is_removed(tmp_path: Path) -> None:
     assert json.loads((folder.path / "program.json").read_text())["host"] == "algo-2"
     folder.remove()
     assert not folder.path.exists()
-
-
-def test_rank_without_mpirun_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(JobError, match="without mpirun's variables"):
-        check_rank(program(RunFolder(tmp_path / "run"), world_size=2, ranks_per_host=1), None)
 
 
 def test_relay_copies_the_rest_when_it_is_closed(tmp_path: Path) -> None:

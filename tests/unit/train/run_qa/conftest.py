@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,12 +30,6 @@ def capitals(questions: range) -> dict[str, Any]:
         question = {"id": f"q{number}", "question": f"what is the capital of {country}", "answers": [answer]}
         paragraphs.append({"context": context, "qas": [question]})
     return {"version": "1.1", "data": [{"title": "capitals", "paragraphs": paragraphs}]}
-
-
-@pytest.fixture(scope="session")
-def squad() -> Callable[[range], dict[str, Any]]:
-    """`squad(range(20))` makes the questions 0 to 19 in SQuAD's official layout."""
-    return capitals
 
 
 @pytest.fixture(scope="session")
@@ -80,6 +74,17 @@ for line in sys.stdin:
 """
 
 
+# Each evaluation has a lower F1 than the one before.
+WORSE_AND_WORSE = """
+from berth.train.run_qa.evaluation import Evaluator
+measure, fake_scores = Evaluator._measure, iter([90.0, 80.0, 70.0, 60.0])
+def falling(*arguments):
+    scores, predictions = measure(*arguments)
+    return scores | {"f1": next(fake_scores)}, predictions
+Evaluator._measure = falling
+"""
+
+
 @pytest.fixture(scope="session")
 def clean_environment() -> dict[str, str]:
     """This process' environment without the variables of a launcher or a SageMaker job."""
@@ -90,7 +95,6 @@ def clean_environment() -> dict[str, str]:
 class End(NamedTuple):
     """How a rank ended."""
 
-    code: int
     out: str
     err: str
 
@@ -144,8 +148,11 @@ class Host:
             text=True,
         )
 
-    def run(self, *jobs: Job, **environment: str) -> list[End]:
-        """Run one rank per job, all together, and wait for them. LARGEST_FILE: a limit in bytes, like a full disk."""
+    def run(self, *jobs: Job, code: int = 0, **environment: str) -> list[End]:
+        """Run one rank per job, all together, and wait for them.
+
+        code: exit code that each rank must have. LARGEST_FILE: a limit in bytes, like a full disk.
+        """
         port = free_port()
         ranks = [
             {
@@ -165,15 +172,12 @@ class Host:
             }
             for rank, job in enumerate(jobs)
         ]
-        assert self.server.stdin is not None
-        assert self.server.stdout is not None
-        self.server.stdin.write(json.dumps(ranks) + "\n")
-        self.server.stdin.flush()
-        codes = json.loads(self.server.stdout.readline())
-        return [
-            End(code, (job.base / "out").read_text(), (job.base / "err").read_text())
-            for code, job in zip(codes, jobs, strict=True)
-        ]
+        self.server.stdin.write(json.dumps(ranks) + "\n")  # type: ignore[union-attr]
+        self.server.stdin.flush()  # type: ignore[union-attr]
+        codes = json.loads(self.server.stdout.readline())  # type: ignore[union-attr]
+        ends = [End((job.base / "out").read_text(), (job.base / "err").read_text()) for job in jobs]
+        assert codes == [code] * len(jobs), (codes, ends)
+        return ends
 
     def end(self) -> None:
         """Stop the server, together with ranks that hang."""
@@ -187,23 +191,6 @@ def host(clean_environment: dict[str, str]) -> Iterator[Host]:
     host = Host(clean_environment)
     yield host
     host.end()
-
-
-@pytest.fixture
-def mounted() -> Iterator[Callable[[Path, str], None]]:
-    """`mounted(folder, "size=64k")` mounts a tmpfs with these options until the test ends."""
-    folders: list[Path] = []
-
-    def mount(folder: Path, options: str) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        result = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], capture_output=True)
-        if result.returncode:
-            pytest.skip(f"can't mount a tmpfs: {result.stderr.decode().strip()}")
-        folders.append(folder)
-
-    yield mount
-    for folder in folders:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 @pytest.fixture(scope="session")

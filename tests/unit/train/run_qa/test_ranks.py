@@ -1,14 +1,11 @@
 """Tests the messages between ranks, with a real process group of two ranks."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.ports import free_port
+from tests.unit.train.two_ranks import run_ranks
 
 RANK = """
 import json, os, pickle, sys
@@ -40,29 +37,10 @@ ranks.end_group()
 
 
 @pytest.mark.slow
-def test_gather_sends_json_and_never_unpickles(tmp_path: Path, clean_environment: dict[str, str]) -> None:
-    environment = clean_environment | {
-        "WORLD_SIZE": "2",
-        "LOCAL_WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-        "GLOO_SOCKET_IFNAME": "lo",
-        "MARK": str(tmp_path / "ran"),
-    }
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-P", "-c", RANK],
-            env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in (0, 1)
-    ]
-    try:
-        leader, other = (json.loads(each.communicate(timeout=120)[0]) for each in started)
-    finally:
-        for each in started:
-            each.kill()
+def test_gather_sends_json_and_never_unpickles(tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    outputs = run_ranks(RANK, tmp_path, hook="", GLOO_SOCKET_IFNAME="lo", MARK=str(mark))
+    leader, other = map(json.loads, outputs)
     for results in (leader, other):
         assert results["all"] == [[rank, "é", None, 0.1, float("inf")] for rank in (0, 1)]
         assert results["from leader"] == {"f1": 50.5}
@@ -70,4 +48,4 @@ def test_gather_sends_json_and_never_unpickles(tmp_path: Path, clean_environment
         assert [round(each * 3) for each in results["floats"][1]] == [0, 1, 2]
     assert leader["refused"] == "UnicodeDecodeError"
     assert "refused" not in other
-    assert not os.path.exists(environment["MARK"])
+    assert not mark.exists()

@@ -27,6 +27,8 @@ from berth.train.run_qa.trainer import span_loss
 PATHS = Paths(Path("/opt/ml"))
 CPU = RankEnvironment(channels=frozenset({"train", "validation"}))
 GPU = RankEnvironment(cuda=True, backend="nccl", channels=frozenset({"train", "validation"}))
+KEEPS = replace(CPU, keeps_checkpoints=True)
+REPORTS = replace(CPU, reporters=frozenset({"tensorboard", "mlflow"}))
 
 
 def settings(env: RankEnvironment = CPU, **values: Any) -> TrainingSettings:
@@ -62,30 +64,20 @@ def settings(env: RankEnvironment = CPU, **values: Any) -> TrainingSettings:
         (CPU, {"load_best_model_at_end": True, "eval_strategy": "steps", "eval_steps": 9.0}, {"save_steps": 9.0}),
         (CPU, {"eval_strategy": "steps"}, {"eval_steps": 500}),
         (CPU, {"lr_scheduler_type": "reduce_lr_on_plateau"}, {"eval_strategy": "epoch"}),
+        (KEEPS, {}, {"save_strategy": "epoch", "save_total_limit": 2}),
+        # The best one, and two because SageMaker may still upload one.
+        (KEEPS, {"load_best_model_at_end": True}, {"save_total_limit": 3}),
+        (KEEPS, {"save_strategy": "no"}, {"save_strategy": "no"}),
+        (REPORTS, {}, {"report_to": ["tensorboard"]}),
+        (REPORTS, {"report_to": "mlflow"}, {"report_to": ["mlflow"]}),
+        (REPORTS, {"report_to": "none"}, {"report_to": "none"}),
+        (REPORTS, {"do_train": False, "do_eval": True}, {"report_to": "none"}),
+        (replace(CPU, reporters=frozenset({"tensorboard"})), {"report_to": "all"}, {"report_to": ["tensorboard"]}),
     ],
 )
 def test_complete_fills_in_settings(env: RankEnvironment, values: dict[str, Any], expected: dict[str, Any]) -> None:
     training = settings(env, **values).training
     assert {name: training.get(name) for name in expected} == expected
-
-
-@pytest.mark.parametrize(
-    ("env", "values", "sentence"),
-    [
-        (
-            RankEnvironment(channels=frozenset({"train"})),
-            {},
-            "export_int8 is measured on validation questions",
-        ),
-        (CPU, {"do_eval": False}, "export_int8 is measured on validation questions"),
-        (CPU, {"export_openvino": False}, "export_int8 quantises the graph that export_openvino writes"),
-        (CPU, {"int8_max_f1_loss": -0.1}, "int8_max_f1_loss is -0.1 and must be at least 0"),
-        (CPU, {"int8_max_f1_loss": float("nan")}, "int8_max_f1_loss is nan and must be at least 0"),
-    ],
-)
-def test_int8_settings_that_would_fail_are_refused(env: RankEnvironment, values: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(HyperparameterError, match=sentence):
-        settings(env, export_int8=True, **values)
 
 
 def test_export_check_refuses_too_few_questions() -> None:
@@ -111,10 +103,22 @@ def test_evaluation_during_training_overrides_do_eval_false(values: dict[str, An
     assert settings(do_eval=False, eval_strategy="no").training["do_eval"] is False
 
 
-def test_load_best_model_is_ignored_without_training() -> None:
-    completed = settings(do_train=False, load_best_model_at_end=True, eval_strategy="epoch")
-    assert TrainingArguments(**completed.training).load_best_model_at_end is False
-    assert "load_best_model_at_end: ignored, this job does not train" in completed.notes
+@pytest.mark.parametrize(
+    ("values", "name", "why"),
+    [
+        (
+            {"do_train": False, "load_best_model_at_end": True, "eval_strategy": "epoch"},
+            "load_best_model_at_end",
+            "this job does not train",
+        ),
+        ({"enable_jit_checkpoint": True}, "enable_jit_checkpoint", ""),
+    ],
+    ids=["load_best_model_at_end without training", "enable_jit_checkpoint"],
+)
+def test_ignored_setting_is_noted(values: dict[str, Any], name: str, why: str) -> None:
+    completed = settings(**values)
+    assert getattr(TrainingArguments(**completed.training), name) is False
+    assert any(note.startswith(f"{name}: ignored, {why}") for note in completed.notes)
 
 
 def test_fsdp_is_kept_on_gpus_and_dropped_on_cpus() -> None:
@@ -128,15 +132,6 @@ def test_fsdp_is_kept_on_gpus_and_dropped_on_cpus() -> None:
         assert not completed.training.keys() & {"fsdp", "fsdp_config"}
         assert any(warning.startswith("fsdp has no effect") for warning in completed.warnings)
     assert settings(cpus, fsdp=False).warnings == []
-
-
-def test_checkpoint_defaults_if_sagemaker_keeps_checkpoints() -> None:
-    env = RankEnvironment(channels=CPU.channels, keeps_checkpoints=True)
-    assert settings(env).training["save_strategy"] == "epoch"
-    assert settings(env).training["save_total_limit"] == 2
-    best = settings(env, load_best_model_at_end=True)
-    assert best.training["save_total_limit"] == 3, "the best one, and two because SageMaker may still upload one"
-    assert settings(env, save_strategy="no").training["save_strategy"] == "no"
 
 
 @pytest.mark.parametrize(
@@ -167,12 +162,6 @@ def test_save_seconds_and_whether_checkpoints_outlive_the_job(
         seconds,
         kept,
     )
-
-
-def test_enable_jit_checkpoint_is_ignored() -> None:
-    completed = settings(CPU, enable_jit_checkpoint=True)
-    assert "enable_jit_checkpoint" not in completed.training
-    assert any(note.startswith("enable_jit_checkpoint: ignored") for note in completed.notes)
 
 
 @pytest.mark.parametrize("name", ["fp16", "fp16_full_eval", "tf32"])
@@ -206,17 +195,6 @@ def test_settings_without_effect_are_dropped_with_warnings() -> None:
     assert completed.training["report_to"] == "none"
     assert completed.backend == "gloo"
     assert len(completed.warnings) == 3
-    env = RankEnvironment(channels=CPU.channels, reporters=frozenset({"tensorboard"}))
-    assert settings(env, report_to="all").training["report_to"] == ["tensorboard"]
-
-
-def test_report_to_defaults_to_tensorboard() -> None:
-    env = RankEnvironment(channels=CPU.channels, reporters=frozenset({"tensorboard", "mlflow"}))
-    assert settings(env).training["report_to"] == ["tensorboard"]
-    assert settings(env, report_to="mlflow").training["report_to"] == ["mlflow"]
-    assert settings(env, report_to="none").training["report_to"] == "none"
-    assert settings(env, do_train=False, do_eval=True).training["report_to"] == "none"
-    assert settings(CPU).training["report_to"] == "none", "TensorBoard is not installed"
 
 
 @pytest.mark.parametrize(
@@ -236,14 +214,23 @@ def test_torch_compile_needs_a_gpu_and_a_compiler(cuda: bool, compiler: bool, us
     assert warnings == ([f"torch_compile needs {missing}: the job continues without it"] if missing else [])
 
 
-def test_backend_timeout_and_resume() -> None:
-    assert settings(GPU).backend == "nccl"
-    assert settings(GPU, ddp_timeout=60).timeout == 60
-    assert settings(GPU, use_cpu=True).backend == "gloo"
-    assert settings().resume is True
-    assert settings(overwrite_output_dir=True).resume is False
-    assert settings(resume_from_checkpoint="/x").resume == "/x"
-    assert settings(resume_from_checkpoint=False).resume is False
+@pytest.mark.parametrize(
+    ("env", "values", "name", "value"),
+    [
+        (GPU, {}, "backend", "nccl"),
+        (GPU, {"ddp_timeout": 60}, "timeout", 60),
+        (GPU, {"use_cpu": True}, "backend", "gloo"),
+        (CPU, {}, "resume", True),
+        (CPU, {"overwrite_output_dir": True}, "resume", False),
+        (CPU, {"resume_from_checkpoint": "/x"}, "resume", "/x"),
+        (CPU, {"resume_from_checkpoint": False}, "resume", False),
+    ],
+)
+def test_backend_timeout_and_resume(env: RankEnvironment, values: dict[str, Any], name: str, value: Any) -> None:
+    assert getattr(settings(env, **values), name) == value
+
+
+INT8 = {"export_int8": True}
 
 
 @pytest.mark.parametrize(
@@ -270,6 +257,11 @@ def test_backend_timeout_and_resume() -> None:
         (replace(GPU, capability=(7, 5)), {"bf16_full_eval": True}, "this host's has 7.5: use fp16, or leave it out"),
         (replace(GPU, capability=(5, 2)), {"fp16": True}, "fp16 needs a GPU of compute capability 5.3 or newer, and"),
         (CPU, {"fsdp": "full_shard"}, "fsdp shards the model over ranks, and this job has one: leave it out"),
+        (replace(CPU, channels=frozenset({"train"})), INT8, "export_int8 is measured on validation questions"),
+        (CPU, INT8 | {"do_eval": False}, "export_int8 is measured on validation questions"),
+        (CPU, INT8 | {"export_openvino": False}, "export_int8 quantises the graph that export_openvino writes"),
+        (CPU, INT8 | {"int8_max_f1_loss": -0.1}, "int8_max_f1_loss is -0.1 and must be at least 0"),
+        (CPU, INT8 | {"int8_max_f1_loss": float("nan")}, "int8_max_f1_loss is nan and must be at least 0"),
     ],
 )
 def test_invalid_settings_are_refused(env: RankEnvironment, values: dict[str, Any], sentence: str) -> None:
@@ -411,3 +403,24 @@ def test_unusable_channels_are_refused(declared: str, sentence: str, tmp_path: P
     if "Sharded" in sentence:
         (tmp_path / "input/data/train").mkdir(parents=True)
         assert data.channels(Paths(tmp_path), hosts=1) == {"train"}, "a single host has all files"
+
+
+@pytest.mark.parametrize(
+    ("hyperparameters", "cuda", "launcher", "backend", "warned"),
+    [
+        ({}, True, "smddp", "smddp", False),
+        ({}, False, "smddp", "smddp", False),
+        ({"ddp_backend": "smddp"}, True, "smddp", "smddp", False),
+        ({"ddp_backend": "nccl"}, True, "smddp", "nccl", False),
+        ({"use_cpu": True}, True, "smddp", "gloo", False),
+        ({"ddp_backend": "smddp"}, True, "nccl", "nccl", True),
+        ({"ddp_backend": "smddp"}, False, "gloo", "gloo", True),
+        ({"ddp_backend": "nccl"}, False, "smddp", "gloo", True),
+    ],
+)
+def test_choose_backend(hyperparameters: dict[str, Any], cuda: bool, launcher: str, backend: str, warned: bool) -> None:
+    env = RankEnvironment(world_size=2, cuda=cuda, backend=launcher, channels=CPU.channels)
+    completed = settings(env, **hyperparameters)
+    assert completed.backend == backend
+    assert any("ddp_backend" in warning for warning in completed.warnings) == warned
+    assert "ddp_backend" not in completed.training

@@ -1,6 +1,5 @@
 """Tests SIGTERM at several moments of a job: the training is saved, the error says where, and the next job resumes."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from berth.runtime.rank import Rank
 from berth.train.run_qa.agreement import Agreement, RankRequest
 from berth.train.run_qa.stopping import STEP_SECONDS, MicroBatches, overruns, step_seconds, stopped_where
+from tests.unit.train.run_qa.conftest import WORSE_AND_WORSE
 
 # The rank sends itself SIGTERM in the `at`-th call of a function, and waits until the thread has received it.
 SIGNAL_IN = """
@@ -117,12 +117,8 @@ def test_micro_batch_time_excludes_the_time_between_steps() -> None:
     assert (batches.in_step, batches.mean_seconds) == (2, 3.0)
 
 
-def checkpoints(job: Any) -> list[str]:
-    return sorted((path.name for path in (job.base / "checkpoints").iterdir()), key=step_of)
-
-
-def step_of(name: str) -> int:
-    return int(re.findall(r"checkpoint-(\d+)", name)[0])
+def step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.split("-")[1])
 
 
 @pytest.fixture
@@ -147,26 +143,24 @@ def test_signal_to_one_rank_stops_all_and_the_resumed_job_is_exact(
     """The job is stopped twice, the second time in the middle of a step. Its weights must equal an unstopped job's."""
     hyperparameters = few_steps | LONG | {"do_eval": "false"}
     unstopped = [new_job(tmp_path / f"whole{rank}", tiny_model, hyperparameters, range(40)) for rank in (0, 1)]
-    assert [end.code for end in host.run(*unstopped)] == [0, 0]
+    host.run(*unstopped)
 
     pair = [new_job(tmp_path / f"rank{rank}", tiny_model, hyperparameters, range(40)) for rank in (0, 1)]
     share_checkpoints(pair)
     saved_steps = []
     for before in (signal_in(STEP, 6), signal_in(STEP, 15, BREAKS_OFF)):
         pair[1].before = before
-        ends = host.run(*pair)
-        assert [end.code for end in ends] == [143, 143], ends
-        newest = checkpoints(pair[0])[-1]
+        ends = host.run(*pair, code=143)
+        newest = pair[0].checkpoints()[-1]
         saved_steps.append(step_of(newest))
         for job, end in zip(pair, ends, strict=True):
             assert f"berth: error: the job was stopped (SIGTERM) at step {saved_steps[-1]} of 8: all" in end.err
-            assert f"the job resumes from {job.base}/checkpoints/{newest}." in end.err
+            assert f"the job resumes from {job.base}/checkpoints/{newest.name}." in end.err
         assert not (pair[0].base / "model").exists()
     assert "stopping: step 7 would take too long and is broken off" in ends[0].out
     assert saved_steps == [2, 6]
     pair[1].before = ""
     ends = host.run(*pair)
-    assert [end.code for end in ends] == [0, 0], ends
     assert pair[0].metrics()["weights_sha256"] == unstopped[0].metrics()["weights_sha256"]
 
 
@@ -181,13 +175,12 @@ def test_step_is_broken_off_if_the_checkpoint_takes_too_long(
     job = new_job(tmp_path, tiny_model, few_steps | {"gradient_accumulation_steps": "4"})
     (tmp_path / "checkpoints").mkdir()
     job.before = signal_in(STEP, 6, TAKES_TOO_LONG)
-    (end,) = host.run(job)
-    assert end.code == 143
+    (end,) = host.run(job, code=143)
     assert "stopping: step 2 would take too long and is broken off" in end.out
     assert "warning: the checkpoint took " in end.out
-    (saved,) = checkpoints(job)
+    (saved,) = job.checkpoints()
     assert "(SIGTERM) at step 1 of 5: all steps are saved; " in end.err
-    assert f"the job resumes from {tmp_path}/checkpoints/{saved}." in end.err
+    assert f"the job resumes from {saved}." in end.err
 
 
 @pytest.mark.slow
@@ -196,8 +189,7 @@ def test_stopped_job_with_a_folder_of_its_own_also_writes_the_model(
 ) -> None:
     job = new_job(tmp_path, tiny_model, few_steps | {"save_strategy": "epoch", "output_dir": str(tmp_path / "mine")})
     job.before = signal_in(STEP, 3)
-    (end,) = host.run(job)
-    assert end.code == 143
+    (end,) = host.run(job, code=143)
     (saved,) = (tmp_path / "mine").iterdir()
     assert f"model of this step is in {tmp_path}/model; the job resumes from {saved} if that still" in end.err
     assert job.metrics()["train_steps"] == 3
@@ -224,8 +216,7 @@ def test_stopped_job_that_cannot_save_writes_the_model(
     if disk:
         mounted(tmp_path / "checkpoints", disk)
     job.before = signal_in(STEP, 3)
-    (end,) = host.run(job)
-    assert end.code == 143
+    (end,) = host.run(job, code=143)
     assert f"(SIGTERM) at step 3 of 5: the model of this step is in {tmp_path}/model, but the job has no" in end.err
     assert "a spot interruption loses the training: give the estimator checkpoint_s3_uri" in end.err
     assert "Traceback" not in end.err
@@ -242,8 +233,7 @@ def test_checkpoint_folder_on_only_one_host_is_refused(
 ) -> None:
     pair = [new_job(tmp_path / f"rank{rank}", tiny_model, few_steps) for rank in (0, 1)]
     (tmp_path / "rank0/checkpoints").mkdir()
-    ends = host.run(*pair)
-    assert [end.code for end in ends] == [1, 1]
+    ends = host.run(*pair, code=1)
     for end in ends:
         assert "error: save_strategy is 'epoch' on rank 0 and 'no' on rank 1: give all hosts the same" in end.err
 
@@ -262,14 +252,12 @@ def test_signal_interrupts_an_evaluation(
     share_checkpoints(pair)
     # Each evaluation calls this function eight times, so the 11th call is in the second evaluation.
     pair[0].before = signal_in("stopping.Stopping.interrupted", 11)
-    ends = host.run(*pair)
-    assert [end.code for end in ends] == [143, 143], ends
+    ends = host.run(*pair, code=143)
     assert "(SIGTERM) at step 4 of 5: " in ends[1].err
-    assert [step_of(name) for name in checkpoints(pair[0])] == [2, 4]
+    assert [step_of(path) for path in pair[0].checkpoints()] == [2, 4]
     assert ends[0].out.count("eval_f1 = ") == 1
     pair[0].before = ""
     ends = host.run(*pair)
-    assert [end.code for end in ends] == [0, 0], ends
 
 
 @pytest.mark.slow
@@ -278,8 +266,7 @@ def test_signal_after_the_training_keeps_the_model(
 ) -> None:
     job = new_job(tmp_path, tiny_model, few_steps)
     job.before = signal_in("program._save")
-    (end,) = host.run(job)
-    assert end.code == 143
+    (end,) = host.run(job, code=143)
     assert f"(SIGTERM) after its 5 steps: the model is in {tmp_path}/model, but the evaluation" in end.err
     assert job.metrics()["train_steps"] == 5
     assert "eval_f1" not in job.metrics()
@@ -291,8 +278,7 @@ def test_signal_before_the_training_ends_the_job_at_once(
 ) -> None:
     job = new_job(tmp_path, tiny_model, few_steps)
     job.before = signal_in("program.job_data.load")
-    (end,) = host.run(job, BERTH_FAILURE_FILE=str(tmp_path / "sentence"))
-    assert end.code == 143
+    (end,) = host.run(job, BERTH_FAILURE_FILE=str(tmp_path / "sentence"), code=143)
     assert (tmp_path / "sentence").read_text() == (
         "the job was stopped (SIGTERM) before it had anything to save: start it again."
     )
@@ -317,8 +303,7 @@ def test_second_signal_ends_a_rank_blocked_in_a_library(
 ) -> None:
     job = new_job(tmp_path, tiny_model, few_steps)
     job.before = signal_in(STEP, 2, STUCK).replace("received.wait(60)", "get_stuck()")
-    (end,) = host.run(job)
-    assert end.code == 143
+    (end,) = host.run(job, code=143)
     assert end.err == ""
 
 
@@ -336,23 +321,11 @@ def test_save_minutes_saves_within_an_epoch(
     pair = [new_job(tmp_path / f"rank{rank}", tiny_model, hyperparameters) for rank in (0, 1)]
     share_checkpoints(pair)
     ends = host.run(*pair)
-    assert [end.code for end in ends] == [0, 0], ends
     assert "checkpoints: epoch and every 0.0001 minutes, in " in ends[0].out
-    assert len(checkpoints(pair[0])) > 2
-    assert step_of(checkpoints(pair[0])[-1]) == pair[0].metrics()["train_steps"]
-    for name in checkpoints(pair[0]):
-        assert load_file(pair[0].base / "checkpoints" / name / "model.safetensors")
-
-
-# Each evaluation has a lower F1 than the one before.
-WORSE_AND_WORSE = """
-from berth.train.run_qa.evaluation import Evaluator
-measure, fake_scores = Evaluator._measure, iter([90.0, 80.0, 70.0])
-def falling(*arguments):
-    scores, predictions = measure(*arguments)
-    return scores | {"f1": next(fake_scores)}, predictions
-Evaluator._measure = falling
-"""
+    assert len(pair[0].checkpoints()) > 2
+    assert step_of(pair[0].checkpoints()[-1]) == pair[0].metrics()["train_steps"]
+    for path in pair[0].checkpoints():
+        assert load_file(path / "model.safetensors")
 
 
 @pytest.mark.slow
@@ -369,7 +342,6 @@ def test_checkpoint_of_a_stop_is_kept_with_save_total_limit_1(
     job = new_job(tmp_path, tiny_model, few_steps | evaluations | {"max_steps": "6"})
     (tmp_path / "checkpoints/checkpoint-1").mkdir(parents=True)  # an incomplete checkpoint of another program's Trainer
     job.before = WORSE_AND_WORSE + signal_in(STEP, 5)
-    (end,) = host.run(job)
-    assert end.code == 143
-    assert [step_of(name) for name in checkpoints(job)] == [1, 2, 5]
-    assert f"the job resumes from {tmp_path}/checkpoints/{checkpoints(job)[-1]}." in end.err
+    (end,) = host.run(job, code=143)
+    assert [step_of(path) for path in job.checkpoints()] == [1, 2, 5]
+    assert f"the job resumes from {job.checkpoints()[-1]}." in end.err

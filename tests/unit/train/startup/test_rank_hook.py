@@ -1,41 +1,32 @@
-"""The events that a rank's Python notes, with the real torch and accelerate, in processes like the wrapper's."""
+"""The events that a rank's Python notes, with the real torch and accelerate, in processes like the wrapper's.
 
+In programs that compile or shard their model, noting them must change neither the results nor the compiled graphs.
+"""
+
+import json
 import os
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from berth.train.startup.rank_events import alone_sentence
+from tests.unit.train.two_ranks import CREATE_EVENTS, START, run_ranks
 
-START = "from berth.train.startup import start_hook; start_hook.start()"
+# The first Accelerator forms a group of two ranks but does not use it, the second one does. Normally the start hook
+# sets ACCELERATE_USE_CPU to true, and the first one uses the group as well.
 ACCELERATED = """
 import os
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
+os.environ["ACCELERATE_USE_CPU"] = "false"
 Accelerator()
 AcceleratorState._reset_state(reset_partial_state=True)
 os.environ["ACCELERATE_USE_CPU"] = "true"
 print(Accelerator().num_processes)
 """
-
-
-def run_ranks(text: str, folder: Path, code: int = 0, **environ: str) -> list[str]:
-    """The output of two ranks that run `text`, each in its own folder, and end with exit code `code`."""
-    ranks = []
-    for rank in range(2):
-        (folder / str(rank)).mkdir()
-        variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": 29611}
-        environment = {**os.environ, **{name: str(value) for name, value in variables.items()}, **environ}
-        environment |= {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
-        command = [sys.executable, "-P", "-c", f"{START}\n{textwrap.dedent(text)}"]
-        pipe = subprocess.PIPE
-        ranks.append(subprocess.Popen(command, cwd=folder / str(rank), env=environment, stdout=pipe, text=True))
-    outputs = [rank.communicate(timeout=120)[0] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [code, code]
-    return outputs
 
 
 def events(folder: Path) -> list[list[str]]:
@@ -70,7 +61,6 @@ for step in range(2):
 LINEAR = "torch.nn.Linear(4, 2)"
 SGD = "torch.optim.SGD(model.parameters(), 0.1)"
 ZERO = "ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1)"
-CREATE_EVENTS = "open('events', 'w').close()"
 CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-P', '-c', {START!r}], check=True)"
 ALONE = "berth: 2 ranks ran, but no process group of 2 was formed"
 
@@ -122,23 +112,18 @@ def test_ranks_of_other_launchers_are_not_warned(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_accelerate_without_and_with_process_group_is_noted(tmp_path: Path) -> None:
-    """The first Accelerator forms a group of two ranks but does not use it, the second one does.
-
-    Normally the start hook sets ACCELERATE_USE_CPU to true, and the first one uses the group as well.
-    """
-    run_ranks(CREATE_EVENTS + ACCELERATED, tmp_path, ACCELERATE_USE_CPU="false", BERTH_RANK_EVENTS="events")
-    expected = ["process group requested", "process group of 2", "accelerate apart", "accelerate together"]
-    assert events(tmp_path) == [expected, expected]
-
-
-@pytest.mark.nightly
-def test_ignored_fsdp_on_cpu_is_noted(tmp_path: Path) -> None:
-    assert (
-        run_ranks(CREATE_EVENTS + SHARDED, tmp_path, BERTH_RANK_EVENTS="events") == ["DistributedType.MULTI_CPU\n"] * 2
-    )
-    expected = ["process group requested", "process group of 2", "accelerate without fsdp"]
-    assert events(tmp_path) == [expected, expected]
+@pytest.mark.parametrize(
+    ("program", "printed", "noted"),
+    [
+        (ACCELERATED, "2\n", ["accelerate apart", "accelerate together"]),
+        pytest.param(SHARDED, "DistributedType.MULTI_CPU\n", ["accelerate without fsdp"], marks=pytest.mark.nightly),
+    ],
+    ids=["without and with a process group", "ignored fsdp on a CPU"],
+)
+def test_accelerate_is_noted(program: str, printed: str, noted: list[str], tmp_path: Path) -> None:
+    outputs = run_ranks(CREATE_EVENTS + program, tmp_path, BERTH_RANK_EVENTS="events")
+    assert outputs == [printed] * 2
+    assert events(tmp_path) == [["process group requested", "process group of 2", *noted]] * 2
 
 
 @pytest.mark.slow
@@ -164,3 +149,84 @@ def test_first_step_notes_exchange_and_weights(
     count = {"differ": (2, 2), "are equal": (2, 1), "are sharded": (0, 0)}[weights]
     assert (len(digests), len(set(digests))) == count
     assert alone_sentence(seen, 2).startswith("the ranks' weights differ") == (weights == "differ")
+
+
+COMPILED = """
+import hashlib, json, os, shutil
+import torch
+import torch.distributed as dist
+from torch._dynamo.utils import counters
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+rank, measurements = int(os.environ["RANK"]), {}
+dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/../group", rank=rank, world_size=2)
+
+def note(name, tensors):
+    whole = [each.full_tensor() if hasattr(each, "full_tensor") else each for each in tensors]
+    digest = hashlib.sha256(b"".join(each.detach().contiguous().numpy().tobytes() for each in whole))
+    breaks, graphs = sum(counters["graph_break"].values()), counters["stats"]["unique_graphs"]
+    measurements[name] = [digest.hexdigest(), breaks, graphs, counters["frames"]["total"]]
+    counters.clear()
+    torch._dynamo.reset()
+
+def trained(model, optimizer=None, step=None):
+    optimizer = optimizer or torch.optim.AdamW(model.parameters(), 0.01)
+    for number in range(3):
+        torch.manual_seed(number + 10 * rank)
+        model(torch.randn(4, 8)).square().sum().backward()
+        (step or optimizer.step)()
+        optimizer.zero_grad()
+    return model.parameters()
+
+def network():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
+
+@torch.compile(backend="eager")
+def gathered(x):
+    parts = [torch.empty_like(x) for _ in range(2)]
+    dist.all_gather(parts, x)
+    whole = torch.cat(parts) + 1
+    dist.broadcast(x, 0)
+    return whole + x.sum()
+
+@torch.compile(backend="inductor" if shutil.which("g++") else "eager", fullgraph=True)
+def reduced(x):
+    dist.all_reduce(x)
+    whole = torch.empty(2 * x.shape[0], x.shape[1])
+    dist.all_gather_into_tensor(whole, x * 2)
+    return whole / dist.get_world_size()
+
+# The first exchange and the first steps, which the hook notes, are compiled.
+note("exchange that breaks a graph", [gathered(torch.full((2, 2), rank + n)) for n in (1.0, 2.0)])
+note("exchange in a graph", [reduced(torch.full((2, 2), rank + n)) for n in (1.0, 2.0)])
+model = network()
+optimizer = torch.optim.AdamW(model.parameters(), 0.01)
+note("step", trained(model, optimizer, torch.compile(optimizer.step, backend="eager")))
+note("DDP", trained(torch.compile(DistributedDataParallel(network()), backend="eager")))
+mesh = init_device_mesh("cpu", (2,))
+split = distribute_tensor(torch.arange(16.0).reshape(4, 4), mesh, [Shard(0)])
+note("DTensor", [(split @ split.redistribute(mesh, [Replicate()])).redistribute(mesh, [Shard(1)])])
+note("sharded", trained(fully_shard(torch.compile(network(), backend="eager"), mesh=mesh)))
+open("measurements", "w").write(json.dumps(measurements))
+dist.destroy_process_group()
+"""
+
+
+def results(folder: Path, hook: str) -> list[dict[str, Any]]:
+    run_ranks(CREATE_EVENTS + COMPILED, folder, hook=hook, BERTH_RANK_EVENTS="events")
+    return [json.loads((folder / str(rank) / "measurements").read_text()) for rank in range(2)]
+
+
+@pytest.mark.nightly
+def test_hook_changes_neither_results_nor_compiled_graphs(tmp_path: Path) -> None:
+    watched, plain = results(tmp_path / "with", START), results(tmp_path / "without", "")
+    for rank in range(2):
+        assert watched[rank].keys() == plain[rank].keys()
+        for name, (digest, breaks, graphs, frames) in plain[rank].items():
+            assert watched[rank][name][:3] == [digest, breaks, graphs], name
+            assert watched[rank][name][3] <= frames, name
+        events = (tmp_path / "with" / str(rank) / "events").read_text().splitlines()
+        assert "exchanged before the first step" in events

@@ -80,7 +80,6 @@ def meet(namespaces: tuple[str, str], interface: str) -> tuple[str, str]:
     """The output of leader and worker; for the leader algo-2 resolves to the worker's eth1."""
     leader, worker = [["ip", "netns", "exec", name, sys.executable, "-P", "-c"] for name in namespaces]
     with subprocess.Popen([*leader, LEADS], stdout=subprocess.PIPE, text=True) as leads:
-        assert leads.stdout is not None
         assert leads.stdout.readline() == "listening\n"
         joins = subprocess.run([*worker, JOINS, interface], capture_output=True, text=True, timeout=30)
         return leads.communicate(timeout=30)[0], joins.stdout + joins.stderr

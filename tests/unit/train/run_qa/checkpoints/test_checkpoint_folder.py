@@ -1,4 +1,6 @@
-"""Tests which checkpoints are used and which are deleted, after kills, full disks and incomplete copies from S3."""
+"""Tests which checkpoints are used and which are deleted, after kills, full disks and incomplete copies from S3, and
+how write errors of the libraries are recognised.
+"""
 
 import json
 import secrets
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
+from tokenizers import Tokenizer, models
 
 from berth.contract.errors import JobError
 from berth.runtime.rank import Rank
@@ -18,6 +21,7 @@ from berth.train.run_qa import ranks
 from berth.train.run_qa.checkpoints import checkpoint_folder, choice, manifest
 from berth.train.run_qa.checkpoints.choice import Start
 from berth.train.run_qa.checkpoints.manifest import MANIFEST, CheckpointManifest
+from berth.train.run_qa.checkpoints.saving import cause, is_write_error
 from berth.train.run_qa.recipe import Recipe, TrainingSettings
 
 IDENTITY = {"model": "1", "weights": "4", "data": "3"}
@@ -73,7 +77,6 @@ def test_complete_makes_a_checkpoint_of_a_partial_folder(tmp_path: Path) -> None
         "part/optimizer.pt": 7,
     }
     written = manifest.read(checkpoint)
-    assert isinstance(written, CheckpointManifest)
     assert manifest.content_fault(checkpoint, written) == ""
     assert checkpoint_folder.scan(tmp_path / "missing").whole == []
 
@@ -90,29 +93,38 @@ def change_weights(path: Path) -> None:
     (path / "model.safetensors").write_bytes(b"stehgiw")
 
 
+def mark(path: Path) -> None:
+    (path / "checkpoint-is-incomplete.txt").touch()
+
+
 @pytest.mark.parametrize(
-    ("damage", "reason"),
+    ("write", "damage", "reason"),
     [
-        (delete(MANIFEST), f"{MANIFEST} is missing or cut off"),
-        (truncate(MANIFEST, 0), f"{MANIFEST} is missing or cut off"),
-        (truncate(MANIFEST, 200), f"{MANIFEST} is missing or cut off"),
-        (truncate("model.safetensors", 6), "model.safetensors has 6 of 7 bytes"),
-        (truncate("part/optimizer.pt", 0), "part/optimizer.pt has 0 of 7 bytes"),
-        (delete("part/optimizer.pt"), "part/optimizer.pt is missing"),
-        (change_weights, "model.safetensors has changed since it was written"),
+        (save, delete(MANIFEST), f"{MANIFEST} is missing or cut off"),
+        (save, truncate(MANIFEST, 0), f"{MANIFEST} is missing or cut off"),
+        (save, truncate(MANIFEST, 200), f"{MANIFEST} is missing or cut off"),
+        (save, truncate("model.safetensors", 6), "model.safetensors has 6 of 7 bytes"),
+        (save, truncate("part/optimizer.pt", 0), "part/optimizer.pt has 0 of 7 bytes"),
+        (save, delete("part/optimizer.pt"), "part/optimizer.pt is missing"),
+        (save, change_weights, "model.safetensors has changed since it was written"),
+        (save_like_trainer, delete("model.safetensors"), "its weights are missing"),
+        (save_like_trainer, delete("trainer_state.json"), "trainer_state.json is missing or cut off"),
+        (save_like_trainer, mark, "Trainer marked it as incomplete (checkpoint-is-incomplete.txt)"),
     ],
 )
-def test_incomplete_checkpoint_is_never_used(damage: Callable[[Path], None], reason: str, tmp_path: Path) -> None:
-    older, newest = save(tmp_path, 20, 1), save(tmp_path, 40, 2)
+def test_incomplete_checkpoint_is_never_used(
+    write: Callable[[Path, int], Path], damage: Callable[[Path], None], reason: str, tmp_path: Path
+) -> None:
+    older, newest = write(tmp_path, 20), write(tmp_path, 40)
     damage(newest)
     start, log = choose(tmp_path)
     assert log == [
         f"ignoring {newest}: {reason}",
         f"going on from {older} (overwrite_output_dir true would start from the beginning)",
     ]
-    assert start.chosen is not None
     assert start.chosen.path == older
-    assert list(start.listing.incomplete) == [newest], "deleted when the training begins"
+    ours = [newest] if write is save else []
+    assert list(start.listing.incomplete) == ours, "only ours are deleted when the training begins"
     with pytest.raises(JobError, match=f"resume_from_checkpoint {newest} is not a whole checkpoint "):
         choice.read_named(str(newest))
 
@@ -155,7 +167,6 @@ def test_other_files_are_ignored_and_only_our_incomplete_ones_deleted(tmp_path: 
     (tmp_path / "checkpoint-best").mkdir()
     names = {path.name for path in tmp_path.iterdir()}
     start, log = choose(tmp_path)
-    assert start.chosen is not None
     assert start.chosen.path == trainers
     assert sorted(log[:-1]) == [
         f"ignoring {tmp_path / 'checkpoint-100'}: trainer_state.json is missing or cut off",
@@ -170,36 +181,12 @@ def test_other_files_are_ignored_and_only_our_incomplete_ones_deleted(tmp_path: 
     assert cut_off.is_dir()
 
 
-@pytest.mark.parametrize(
-    ("damage", "reason"),
-    [
-        (delete("model.safetensors"), "its weights are missing"),
-        (delete("trainer_state.json"), "trainer_state.json is missing or cut off"),
-        (
-            lambda path: (path / "checkpoint-is-incomplete.txt").touch(),
-            "Trainer marked it as incomplete (checkpoint-is-incomplete.txt)",
-        ),
-    ],
-)
-def test_incomplete_checkpoint_of_trainer_is_ignored_and_kept(
-    damage: Callable[[Path], Any], reason: str, tmp_path: Path
-) -> None:
-    older, newest = save_like_trainer(tmp_path, 20), save_like_trainer(tmp_path, 40)
-    damage(newest)
-    start, log = choose(tmp_path)
-    assert log[0] == f"ignoring {newest}: {reason}"
-    assert start.chosen is not None
-    assert start.chosen.path == older
-    assert newest.is_dir(), "never deleted"
-
-
 def test_newest_checkpoint_has_the_highest_sequence(tmp_path: Path) -> None:
     """After overwrite_output_dir the folder may still have checkpoints of an earlier training with more steps."""
     save(tmp_path, 400, 1)
     newest = save(tmp_path, 20, 2)
     save_like_trainer(tmp_path, 500)
     start, _ = choose(tmp_path)
-    assert start.chosen is not None
     assert (start.chosen.path, start.listing.sequence) == (newest, 2)
     assert choose(tmp_path, resume=False)[0].chosen is None
     start, log = choose(tmp_path, str(tmp_path / "checkpoint-500"))
@@ -294,3 +281,24 @@ def test_identity_check_names_the_difference(changed: str, differs: str, tmp_pat
         choice.check_identity(start, IDENTITY | {changed: "other"})
     assert str(error.value).startswith(f"The checkpoint {checkpoint} was written with {differs}")
     assert "set overwrite_output_dir to true" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("fail", "why"),
+    [
+        (lambda: Tokenizer(models.BPE()).save("/dev/full"), "No space left on device"),
+        (lambda: save_file({"weights": torch.zeros(9)}, "/proc/none/weights"), "Error while serializing: I/O error: "),
+        (lambda: Path("/proc/none").mkdir(), "No such file or directory"),
+    ],
+    ids=["tokenizer", "weights", "folder"],
+)
+def test_write_errors_of_all_libraries_are_recognised(fail: Callable[[], Any], why: str) -> None:
+    with pytest.raises(Exception, match="o") as raised:  # tokenizers raises a bare Exception
+        fail()
+    assert is_write_error(raised.value)
+    assert cause(raised.value).startswith(why)
+    assert "os error" not in cause(raised.value)
+
+
+def test_other_errors_are_not_write_errors() -> None:
+    assert not any(is_write_error(each) for each in (KeyError("name"), ValueError("(os error 2)"), Exception("no")))

@@ -34,7 +34,6 @@ def run(host: Any, started: list[Any], checkpoint: Path | None = None) -> str:
     for job in started if checkpoint else []:
         job.resume_from(checkpoint)
     ends = host.run(*started)
-    assert [end.code for end in ends] == [0] * len(ends), ends
     return ends[0].out + ends[0].err
 
 
@@ -58,7 +57,6 @@ def test_resume_is_exact_to_the_bit(
     saved = uninterrupted[0].checkpoints()
     assert len(saved) == 2 * steps_of_epoch
     written = manifest.read(saved[1])
-    assert isinstance(written, manifest.CheckpointManifest)
     assert (written.step, written.ranks, written.kit) == (2, ranks, metadata.version("berth"))
     state = {"model.safetensors", "optimizer.pt", "scheduler.pt", "random_states.json", "trainer_state.json"}
     assert state <= written.files.keys()
@@ -127,19 +125,18 @@ def test_training_continues_without_a_checkpoint_that_cannot_be_written(
     if problem == "tokenizer":
         pair[0].before = NO_TOKENIZER
         (tmp_path / "rank0/model").mkdir()
-    ends = host.run(*pair, LARGEST_FILE="60000" if problem == "weights" else "0")
+    without_model = problem == "tokenizer"  # it can't be written either
+    ends = host.run(*pair, code=int(without_model), LARGEST_FILE="60000" if problem == "weights" else "0")
     log = [line for line in ends[0].out.splitlines() if "could be written" in line]
     assert [line.partition(" could")[0] for line in log] == [
         f"warning: no checkpoint of step {step}" for step in (5, 8)
     ]
     assert all(f" into {folder} ({cause}): the training continues without it; free space" in line for line in log)
-    if problem == "tokenizer":  # the model can't be written either
-        assert ends[0].code == 1
+    if without_model:
         assert f"The model can't be written to {tmp_path}/rank0/model ({cause}): give the job a" in ends[0].err
         assert "Traceback" not in ends[0].err
         assert not list((tmp_path / "rank0/model").glob("*.safetensors"))
     else:
-        assert [end.code for end in ends] == [0, 0], ends
         assert (pair[0].base / "model/model.safetensors").is_file()
     if problem in ("weights", "tokenizer"):
         assert not list(Path(folder).iterdir())

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch.optim.lr_scheduler import ReduceLROnPlateau
 from transformers import BertConfig, TrainingArguments, get_scheduler
 
 from berth.contract.errors import JobError
@@ -55,7 +54,6 @@ def rates(job: Any) -> dict[int, float]:
 
 def run(host: Any, *jobs: Any) -> str:
     ends = host.run(*jobs)
-    assert [end.code for end in ends] == [0] * len(jobs), ends
     return str(ends[0].out + ends[0].err)
 
 
@@ -133,13 +131,11 @@ def test_another_optimizer_is_refused(tmp_path: Path, tiny_model: Path, host: An
     (saved,) = job.checkpoints()
     settings = tmp_path / "input/config/hyperparameters.json"
     settings.write_text(json.dumps(json.loads(settings.read_text()) | {"optim": "sgd", "max_steps": "2"}))
-    (end,) = host.run(job)
-    assert end.code == 1
+    (end,) = host.run(job, code=1)
     assert f"The checkpoint {saved} was written with optim adamw_torch_fused and this job's is sgd" in end.err
     content = json.loads((saved / MANIFEST).read_text())
     (saved / MANIFEST).write_text(json.dumps(content | {"recipe": {}}))
-    (end,) = host.run(job)
-    assert end.code == 1
+    (end,) = host.run(job, code=1)
     assert f"{saved} is from another model or optimizer" in end.err
     assert "Traceback" not in end.err
 
@@ -221,7 +217,6 @@ def test_plateau_schedule_keeps_its_state_unless_its_settings_change() -> None:
     """
     restore = recipe_changes.restore_schedule
     _, scheduler = optimizer_and_scheduler("reduce_lr_on_plateau", 0.1, 9)
-    assert isinstance(scheduler, ReduceLROnPlateau)
     scheduler.step(0.5)
     measured = scheduler.state_dict()
     _, by_steps = optimizer_and_scheduler("linear", 0.1, 6)

@@ -1,4 +1,4 @@
-"""Tests jobs with unusable input, channels in FastFile mode, and a hub that can't be reached."""
+"""Tests jobs with unusable input or hyperparameters, channels in FastFile mode, and a hub that can't be reached."""
 
 import json
 import shutil
@@ -46,6 +46,10 @@ def slow_tokenizer(base: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
 
 
+def nothing(base: Path) -> None:
+    """Leave the job's folder as it is."""
+
+
 Prepare = Callable[[Path], None]
 REFUSED: dict[str, tuple[Prepare, dict[str, str], str]] = {
     "cut-off-json": (
@@ -54,14 +58,29 @@ REFUSED: dict[str, tuple[Prepare, dict[str, str], str]] = {
         "a.json is not JSON, line 1 column 11",
     ),
     "slow-tokenizer": (slow_tokenizer, {}, "model has a slow tokenizer only, without offsets: use a model with a tok"),
+    "unknown": (nothing, {"learning_rat": "1"}, "learning_rat is not known (did you mean learning_rate?)"),
+    "contradiction": (nothing, {"bf16": "True", "dataloader_prefetch_factor": "2"}, "don't go together"),
+    "long-question": (nothing, {"max_seq_length": "10", "doc_stride": "4"}, "is too long"),
+    "types-and-ranges": (
+        nothing,
+        {"learning_rate": "fast", "per_device_train_batch_size": "-1", "max_seq_length": "x", "doc_stride": "400"},
+        "3 hyperparameters can't be used: max_seq_length 'x' is not a whole number; learning_rate 'fast' is not a "
+        "number; per_device_train_batch_size is -1 and must be at least 1; fix them",
+    ),
+    "missing-file": (nothing, {"train_file": "other.json"}, "File other.json does not exist"),
+    "missing-model": (
+        lambda base: shutil.rmtree(base / "input/data/model"),
+        {"model_name_or_path": "/no/where"},
+        "model_name_or_path /no/where does not exist",
+    ),
     "stride": (
-        lambda base: None,
+        nothing,
         {"max_seq_length": "40", "doc_stride": "36"},
         "doc_stride is 36 and no window can hold it: of its 40 tokens, 3 are special and at least one is the "
         "question's; set doc_stride to less than 36, or raise max_seq_length.",
     ),
     "stride-for-model": (
-        lambda base: None,
+        nothing,
         {"max_seq_length": "384", "doc_stride": "128"},
         "no window can hold it: of its 64 tokens, the model's maximum, 3 are special and at least one is the "
         "question's; set doc_stride to less than 60.",
@@ -85,10 +104,10 @@ def test_unusable_input_is_refused_and_nothing_is_written(
     (job.base / "model").mkdir()
     (job.base / "model/of-an-earlier-job").write_text("kept")
     prepare(job.base)
-    failure = tmp_path / "failure"
-    (end,) = host.run(job, BERTH_FAILURE_FILE=str(failure))
-    assert end.code == 1
-    assert sentence in failure.read_text(), end.err
+    (end,) = host.run(job, code=1)
+    last = end.err.splitlines()[-1]
+    assert last.startswith("berth: error: ")
+    assert sentence in last
     assert "Traceback" not in end.out + end.err
     assert {path.name: path.read_text() for path in (job.base / "model").iterdir()} == {"of-an-earlier-job": "kept"}
     assert not (job.base / "checkpoints").exists()
@@ -99,8 +118,7 @@ def test_hosts_with_different_files_are_refused(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
     pair = [new_job(tmp_path / f"rank{rank}", tiny_model, few_steps, train=range(20 + rank)) for rank in (0, 1)]
-    for end in host.run(*pair, LOCAL_RANK="0", LOCAL_WORLD_SIZE="1"):  # one rank per host
-        assert end.code == 1
+    for end in host.run(*pair, code=1, LOCAL_RANK="0", LOCAL_WORLD_SIZE="1"):  # one rank per host
         assert "The train data differs between hosts" in end.err
     assert not (pair[0].base / "model").exists()
 

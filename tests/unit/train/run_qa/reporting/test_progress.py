@@ -81,19 +81,25 @@ def test_format_of_a_duration(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_lines_at_first_and_last_step_and_every_ten_seconds() -> None:
-    training = Training(steps=30, every=10)
-    training.step(5.0)  # the first step is slow, as on a GPU
-    for _ in range(29):
-        training.step(1.0)
-    assert training.logged_steps == [1, 3, 13, 23, 30]
+@pytest.mark.parametrize(
+    ("options", "seconds", "logged", "at_end"),
+    [
+        # The first step is slow, as on a GPU.
+        ({"steps": 30, "every": 10}, [5.0] + [1.0] * 29, [1, 3, 13, 23, 30], []),
+        ({"steps": 100, "every": 1000}, [1.0] * 7, [1], [7]),
+        ({"steps": 25, "every": 1000, "first": 20}, [1.0] * 5, [21, 25], []),
+    ],
+    ids=["line every ten seconds", "early end", "resumed training"],
+)
+def test_lines_at_first_and_last_step_and_at_intervals(
+    options: dict[str, int], seconds: list[float], logged: list[int], at_end: list[int]
+) -> None:
+    training = Training(**options)
+    for each in seconds:
+        training.step(each)
+    assert training.logged_steps == logged
     training.call("on_train_end")
-    assert training.logged_steps == [1, 3, 13, 23, 30], "no second line for the last step"
-    assert training.lines.overall == {
-        "examples_per_second": round(60 / 34, 3),
-        "tokens_per_second": round(180 / 34, 1),
-        "padding_percent": 25.0,
-    }
+    assert training.logged_steps == logged + at_end
 
 
 def test_line_covers_the_steps_since_the_last_line_without_evaluation() -> None:
@@ -109,21 +115,6 @@ def test_line_covers_the_steps_since_the_last_line_without_evaluation() -> None:
     assert training.log[-1].endswith("  left: 1:37"), "97 steps of a second each"
 
 
-def test_training_that_ends_early_writes_a_last_line() -> None:
-    training = Training(steps=100, every=1000)
-    for _ in range(7):
-        training.step(1.0)
-    training.call("on_train_end")
-    assert training.logged_steps == [1, 7]
-
-
-def test_resumed_training_writes_a_line_at_its_first_step() -> None:
-    training = Training(steps=25, every=1000, first=20)
-    for _ in range(5):
-        training.step(1.0)
-    assert training.logged_steps == [21, 25]
-
-
 def test_nan_loss_affects_only_its_own_line() -> None:
     training = Training(steps=3, every=0)
     training.step(1.0, loss=float("nan"))
@@ -137,6 +128,8 @@ def test_logged_speed_covers_the_time_since_the_last_entry() -> None:
     assert training.lines.logged(1) == {"examples_per_second": 2.0, "tokens_per_second": 6.0}
     training.step(4.0)
     assert training.lines.logged(2) == {"examples_per_second": 0.5, "tokens_per_second": 1.5}
+    training.call("on_train_end")
+    assert training.lines.overall == {"examples_per_second": 0.8, "tokens_per_second": 2.4, "padding_percent": 25.0}
 
 
 def test_memory_used_by_this_process() -> None:

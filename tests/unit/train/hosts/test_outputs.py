@@ -1,13 +1,16 @@
-"""The outputs of a job: every user can read the model, and the owner of the mounted folders owns the files."""
+"""The outputs of a job: every user can read the model, the owner of the mounted folders owns the files, checkpoints in
+the model folder cause a warning, and the failure file is written on a full disk.
+"""
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from berth.runtime import whole_files
-from berth.train.failures.failure import FailureFile
+from berth.train.failures.failure import FailureFile, FailureReport
 from berth.train.hosts import outcome, ownership
 
 
@@ -61,3 +64,33 @@ def test_owner_of_the_mount_owns_the_outputs(tmp_path: Path) -> None:
     assert ownership.hand_over(tmp_path) == 1234
     assert {path.lstat().st_uid for path in tmp_path.rglob("*")} == {1234}
     assert Path("/etc/hostname").stat().st_uid == 0
+
+
+def test_warning_about_checkpoints_in_the_model_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    model = tmp_path / "model"
+    files = {f"out/checkpoint-{step}/optimizer.pt": 400_000_000 for step in (10, 20, 30, 40)}
+    for name, length in {**files, "model.safetensors": 200_000_000, "checkpoint-notes.txt": 9}.items():
+        (model / name).parent.mkdir(parents=True, exist_ok=True)
+        (model / name).touch()
+        os.truncate(model / name, length)
+    (model / "link").symlink_to("/proc/kcore")
+    outcome.finish(outcome.Outcome(0), FailureFile(tmp_path / "output" / "failure"), tmp_path)
+    warning, last = capfd.readouterr().out.splitlines()
+    assert warning == (
+        f"berth: warning: 1,600 MB of the 1,800 MB in {model} are checkpoints (out/checkpoint-10, out/checkpoint-20, "
+        "out/checkpoint-30 and 1 more): SageMaker packs and uploads them with the model, which may take an hour or "
+        f"fail; have the program write them to {tmp_path}/checkpoints (output_dir of transformers' Trainer), and give "
+        "the estimator a checkpoint_s3_uri."
+    )
+    assert last == "berth: the job ends with exit code 0"
+
+
+def test_failure_file_is_written_on_a_full_disk(tmp_path: Path, mounted: Callable[[Path, str], None]) -> None:
+    mounted(tmp_path / "disk", "size=64k")
+    file = FailureFile(tmp_path / "disk" / "output" / "failure")
+    file.keep_room()
+    with pytest.raises(OSError, match="No space left on device"):
+        (tmp_path / "disk" / "model.safetensors").write_bytes(bytes(1 << 20))
+    assert file.write(FailureReport("the disk is full" + "." * 800, host="algo-1", detail=("x" * 100,)))
+    assert file.path.read_text().startswith("the disk is full...")
+    assert [path.name for path in file.path.parent.iterdir()] == ["failure"], "the reserved space is freed"
