@@ -73,4 +73,4 @@ def test_mismatch_is_reported_also_for_remote_parts(module: Tied, changes: dict[
     with pytest.raises(RuntimeError) as raised:
         model_state.load(module, states, is_local, strict=True)
     assert message in str(raised.value)
-    assert "as many partitions as it was saved with" in str(raised.value)
+    assert "the number of partitions that it was saved with" in str(raised.value)
