@@ -92,7 +92,7 @@ def test_lint_runs_all_tools_after_a_failure(checkout: Path) -> None:
 
 def test_quick_skips_slow_tests_and_the_reference_environment(checkout: Path) -> None:
     planned = plan(checkout, "quick")
-    assert "-m pytest -q --numprocesses 2 -p tests.groups -m 'not slow and not nightly' tests/unit smd" in planned
+    assert "-m 'not slow and not nightly' smdistributed/tests tests/unit" in planned
     assert " lint >" in planned
     assert ".venv-reference" not in planned
 
