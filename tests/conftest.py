@@ -3,9 +3,10 @@
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -26,11 +27,16 @@ def sample() -> Path:
 
 
 @pytest.fixture(autouse=True)
-def no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hide the developer's AWS account. AWS_CA_BUNDLE stays, because image builds may need its certificates."""
-    for name in os.environ:
-        if name.startswith("AWS_") and name != "AWS_CA_BUNDLE":
-            monkeypatch.delenv(name)
+def no_credentials() -> Iterator[None]:
+    """Hide the developer's AWS account, and undo every change of the environment after the test.
+
+    AWS_CA_BUNDLE stays, because image builds may need its certificates.
+    """
+    with patch.dict(os.environ):
+        for name in list(os.environ):
+            if name.startswith("AWS_") and name != "AWS_CA_BUNDLE":
+                del os.environ[name]
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ KEPT = ("BERTH_REFERENCE_PYTHON", "BERTH_SQUAD")
 
 
 @pytest.fixture(autouse=True)
-def stripped_environment(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+def stripped_environment(no_credentials: None, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
         ours = name.startswith(PREFIXES) or name.upper() in PROXIES
         if ours and name not in KEPT:
