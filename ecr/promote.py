@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from berth.common import labels
 from berth.common.concurrency import run_all
-from berth.common.console import counted
 from berth.common.errors import UserError, refuse
 from berth.common.image_names import is_build_tag
+from berth.contract.words import counted
 from berth.ecr.push.events import LayerState, ShowLayer, short_id
 from berth.ecr.registry import referrers, verify
 from berth.ecr.registry.manifest import Descriptor, Manifest

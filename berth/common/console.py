@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -36,16 +36,6 @@ def is_watched() -> bool:
 def say(text: str) -> None:
     """A line of progress."""
     note.print(escape(text), soft_wrap=True)
-
-
-def counted(number: int, thing: str) -> str:
-    """`1 layer`, `2 layers`."""
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
-
-
-def few(names: Sequence[str]) -> str:
-    """`a, b, c`; for more than three names the first and the last: `a, …, z`."""
-    return ", ".join(names if len(names) < 4 else [names[0], "…", names[-1]])
 
 
 def print_json(document: Any) -> None:

@@ -12,6 +12,8 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from berth.contract.words import few
+
 HANDLER = 'give it a code/inference.py with a model_fn: three lines, "A model with another head" in serve/README.md'
 _ADAPTER = "adapter_config.json"
 _EMBEDDER = "modules.json"
@@ -84,7 +86,7 @@ def folder_kind(folder: Path, homes: Sequence[Path], tokenizers: Sequence[str]) 
     if homes:
         return _several([home.name for home in homes])
     if deep := _deep_models(files):
-        return f"has its config.json too deep ({_few(deep)}): put the files of one model there"
+        return f"has its config.json too deep ({few(deep)}): put the files of one model there"
     what, remedy = other_format(folder, files)
     if what:
         return f"holds {what} and no config.json: {remedy}"
@@ -95,7 +97,7 @@ def folder_kind(folder: Path, homes: Sequence[Path], tokenizers: Sequence[str]) 
     if not files:
         return "holds no model: put the files of one model there, or a code/inference.py"
     return (
-        f"has no config.json, nor has a folder in it (it holds {_few(files)}): put the files of one model there, or a "
+        f"has no config.json, nor has a folder in it (it holds {few(files)}): put the files of one model there, or a "
         "code/inference.py"
     )
 
@@ -103,8 +105,8 @@ def folder_kind(folder: Path, homes: Sequence[Path], tokenizers: Sequence[str]) 
 def _several(names: list[str]) -> str:
     if all(_CHECKPOINT.fullmatch(name) for name in names):
         names = sorted(names, key=lambda name: int(name.removeprefix("checkpoint-")))
-        return f"holds checkpoints of a training ({_few(names)}): put the files of one of them there"
-    return f"holds several models ({_few(names)}): put one of them there"
+        return f"holds checkpoints of a training ({few(names)}): put the files of one of them there"
+    return f"holds several models ({few(names)}): put one of them there"
 
 
 def is_embedder(home: Path) -> bool:
@@ -164,10 +166,6 @@ def _deep_models(files: tuple[str, ...]) -> list[str]:
 
 def _is_weights(name: str) -> bool:
     return any(fnmatch(PurePosixPath(name).name, pattern) for pattern in _WEIGHTS)
-
-
-def _few(names: list[str] | tuple[str, ...]) -> str:
-    return ", ".join(names[:5]) + (", …" if names[5:] else "")
 
 
 def _json(path: Path) -> dict[str, Any]:

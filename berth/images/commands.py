@@ -11,8 +11,9 @@ from rich.markup import escape
 
 from berth.common import engine
 from berth.common.concurrency import BackgroundTask
-from berth.common.console import counted, doing, is_watched, note, print_json, progress_bar, result, say, showing_bytes
+from berth.common.console import doing, is_watched, note, print_json, progress_bar, result, say, showing_bytes
 from berth.common.errors import UserError, refuse
+from berth.contract.words import counted
 from berth.images import doctor
 from berth.images.build import base, image_tests
 from berth.images.build.buildkit_log import BuildStep, Progress

@@ -7,9 +7,10 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from berth.common.console import few, is_watched, note, print_json, result, say
+from berth.common.console import is_watched, note, print_json, result, say
 from berth.common.engine import connect
 from berth.common.errors import Problems, UserError, refuse
+from berth.contract.words import few
 from berth.images.build.revision import read_revision
 from berth.images.local_image import LocalImage, other_build
 from berth.images.options import JsonOption, NamedImageOption, ProfileOption, command_group

@@ -9,8 +9,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from berth.common.console import counted, few
 from berth.common.errors import UserError
+from berth.contract.words import counted, few
 
 
 def check_links(folder: Path, what: str) -> None:

@@ -22,9 +22,9 @@ from docker.models.containers import Container
 from docker.types import DeviceRequest, Mount
 
 from berth.common import labels, owner
-from berth.common.console import few
 from berth.common.engine_errors import RAISED, explain
 from berth.common.errors import UserError
+from berth.contract.words import few
 from berth.images.doctor import passes_gpus
 from berth.images.selection import find_built_image
 from berth.local import cleanup

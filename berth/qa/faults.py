@@ -75,8 +75,3 @@ def _in_file(rows: Sequence[Fault]) -> str:
 def at(rows: Iterable[Fault]) -> str:
     """`line 3 (id q3), line 8 (id q8)`."""
     return ", ".join(" ".join(filter(None, (row.where.place, f"(id {row.id})" if row.id else ""))) for row in rows)
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 question`, `2 questions`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from berth.contract.words import counted
 from berth.qa.answers import (
     MISSING,
     Answer,
@@ -20,7 +21,7 @@ from berth.qa.answers import (
     misplacement,
     whole_number,
 )
-from berth.qa.faults import SHOWN, DataError, Fault, Faults, Where, at, counted
+from berth.qa.faults import SHOWN, DataError, Fault, Faults, Where, at
 from berth.qa.files import NOT_JSON, Row, find, like, rows
 
 __all__ = ["Answer", "AnswerCheck", "DataError", "Example", "QuestionReader", "is_unicode", "misplaced", "read"]

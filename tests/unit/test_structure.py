@@ -17,7 +17,7 @@ from berth.images.pins import pins
 ALLOWED_IMPORTS = {
     "common": set(),
     "contract": set(),
-    "qa": set(),
+    "qa": {"contract"},
     "runtime": {"contract", "qa"},
     "train": {"contract", "qa", "runtime", "smdistributed"},
     "serve": {"contract", "qa", "runtime"},

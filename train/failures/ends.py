@@ -70,7 +70,7 @@ class Ends:
         """The record of the program itself; None if it left none or is not Python."""
         return next((end for end in self.records if end.pid == pid), None)
 
-    def cause(self, pid: int, code: int, ended_at: float) -> PythonEnd | None:
+    def explaining(self, pid: int, code: int, ended_at: float) -> PythonEnd | None:
         """The record that explains the end of the program `pid` with exit code `code`; None if none does."""
         own = self.own(pid)
         if own is None:

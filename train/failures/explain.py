@@ -129,7 +129,7 @@ def explain(end: ProgramEnd) -> Explanation:
 
 def _record(end: ProgramEnd) -> PythonEnd | None:
     """The record that explains the end; None if a shell script has run another command since its last Python failed."""
-    record = end.ends.cause(end.pid, end.shell_code, end.ended_at)
+    record = end.ends.explaining(end.pid, end.shell_code, end.ended_at)
     if record is None or end.hooked or record.pid == end.pid or not end.stderr.lines:
         return record
     went_on = end.stderr.lines[-1][1] - record.when > _SHELL_SECONDS and end.stderr.ending_traceback() is None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from berth.contract.errors import JobError
-from berth.qa.faults import counted
+from berth.contract.words import counted
 from berth.runtime.hints.program import PackageNote, ProgramContext
 from berth.runtime.interfaces import existing_interface
 from berth.runtime.software import kit_version

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from berth.contract.errors import JobError
-from berth.qa.faults import counted
+from berth.contract.words import counted
 from berth.runtime import memory
 from berth.runtime.codes import exit_code
 from berth.runtime.failure_file import FAILURE_FILE_VARIABLE

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from berth.qa.faults import counted
+from berth.contract.words import counted
 from berth.runtime.host_files import entries, read_text
 from berth.train.planning.mpirun_settings import file_settings
 from berth.train.planning.trial import try_loading

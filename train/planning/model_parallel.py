@@ -1,7 +1,7 @@
 """What the launch plan checks and explains for a job that requests SageMaker's model parallel library. Pure."""
 
 from berth.contract.launch_options import MP_PARAMETERS, SMDISTRIBUTED, LaunchOptions
-from berth.qa.faults import counted
+from berth.contract.words import counted
 from berth.smdistributed.modelparallel import parameters
 from berth.train.startup.smdistributed_finder import OFF, OPEN, WITHOUT
 

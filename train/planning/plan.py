@@ -13,7 +13,7 @@ from berth.contract.host_names import listed
 from berth.contract.launch_options import REQUIRE_EFA, SMDISTRIBUTED, TRACE, LaunchOptions
 from berth.contract.masking import STARS, masked, shown
 from berth.contract.own_program import run_qa_error
-from berth.qa.faults import counted
+from berth.contract.words import counted
 from berth.runtime.interfaces import choose_interface
 from berth.train.planning import efa, model_parallel, sentences, smddp
 from berth.train.planning.hardware import SMALL_SHM_BYTES, Hardware

@@ -26,7 +26,7 @@ from berth.contract.errors import JobError
 from berth.contract.hyperparameters import HyperparameterError, read
 from berth.contract.launch_options import read_trace
 from berth.contract.splits import SPLITS
-from berth.qa.faults import counted
+from berth.contract.words import counted
 from berth.qa.spans import LogitsError
 from berth.qa.squad import DataError
 from berth.qa.windows import WindowError

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from berth.contract.errors import JobError
-from berth.qa.faults import counted
+from berth.contract.words import counted
 from berth.runtime.rank import Rank
 
 SMDDP = "smdistributed.dataparallel.torch.torch_smddp"

@@ -11,7 +11,7 @@ from pathlib import Path
 from berth.contract.errors import JobError
 from berth.contract.model_files import CONFIG
 from berth.runtime import whole_files
-from berth.train.run_qa.checkpoints.saving import cause, is_write_error
+from berth.train.run_qa.checkpoints.saving import is_write_error, write_error_text
 
 _WEIGHTS = ("model*.safetensors*", "pytorch_model*.bin*")
 
@@ -30,8 +30,8 @@ def write(folder: Path, save: Callable[[Path], None]) -> None:
         if not is_write_error(error):
             raise
         raise JobError(
-            f"The model can't be written to {folder} ({cause(error)}): give the job a larger disk (volume_size); "
-            "if it has checkpoints and is started again, it resumes from the last one."
+            f"The model can't be written to {folder} ({write_error_text(error)}): give the job a larger disk "
+            "(volume_size); if it has checkpoints and is started again, it resumes from the last one."
         ) from error
 
 

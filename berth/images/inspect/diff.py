@@ -16,7 +16,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from berth.common.console import counted
+from berth.contract.words import counted
 from berth.images.inspect.cyclonedx import Bill, bill_of
 from berth.images.inspect.image_listing import listing_of
 from berth.images.inspect.layers import SavedLayer

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from berth.common.console import few
 from berth.common.errors import UserError
+from berth.contract.words import few
 from berth.local import archive, opt_ml, results
 from berth.local.session import RunSession
 

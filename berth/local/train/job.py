@@ -18,10 +18,10 @@ from docker.models.containers import Container
 from requests.exceptions import RequestException
 
 from berth.common.concurrency import run_all
-from berth.common.console import counted
 from berth.common.engine import connect
 from berth.common.errors import Problems, UserError
 from berth.contract.own_program import find_program
+from berth.contract.words import counted
 from berth.local import archive, opt_ml, results
 from berth.local.chown import FolderSnapshot, chown_new_files
 from berth.local.cleanup import CALLS_AT_ONCE

@@ -6,8 +6,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
 
-from berth.common.console import few
 from berth.common.files import explain_os_errors
+from berth.contract.words import few
 from berth.local import opt_ml
 from berth.local.signals import Interrupts
 

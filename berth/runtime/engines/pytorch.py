@@ -19,6 +19,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_QUESTION_ANSWERING_
 from berth.contract.gpu_hosts import supports_bf16
 from berth.contract.other_models import HANDLER
 from berth.contract.served_model import read_config
+from berth.contract.words import few
 from berth.qa.tokenizer import PairTokenizer, SlowTokenizerError
 from berth.qa.windows import position_count
 from berth.runtime.engines.batches import model_inputs
@@ -112,13 +113,9 @@ def _missing_weights(model: Any, missing: list[str], unexpected: list[str]) -> s
     if len(missing) >= len(list(model.parameters())):
         return f"don't fit its config, which is of a {type(model).__name__}: save the model again"
     if any(key.startswith(f"{model.base_model_prefix}.") for key in missing):
-        return f"lack {_few(missing)}: save the model again"
-    other = f", but one of another kind ({_few(unexpected)})" if unexpected else ""
-    return f"have no head for question answering ({_few(missing)}){other}: {HANDLER}, or fine-tune it with run_qa"
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (" and others" if names[3:] else "")
+        return f"lack {few(missing)}: save the model again"
+    other = f", but one of another kind ({few(unexpected)})" if unexpected else ""
+    return f"have no head for question answering ({few(missing)}){other}: {HANDLER}, or fine-tune it with run_qa"
 
 
 def longest_window(model: Any) -> int:

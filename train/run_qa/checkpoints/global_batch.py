@@ -4,7 +4,7 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from berth.contract.errors import JobError
-from berth.qa.faults import counted
+from berth.contract.words import counted
 from berth.train.run_qa.checkpoints.manifest import CheckpointManifest
 
 _DEFAULTS = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}  # transformers' own

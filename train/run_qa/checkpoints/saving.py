@@ -264,7 +264,7 @@ def _recording_faults(saving: _Saving | None) -> Iterator[None]:
         # torch's file writer raises RuntimeError.
         if saving is None or not (is_write_error(error) or isinstance(error, RuntimeError)):
             raise
-        saving.fault = saving.fault or cause(error)
+        saving.fault = saving.fault or write_error_text(error)
 
 
 def is_write_error(error: Exception) -> bool:
@@ -275,7 +275,7 @@ def is_write_error(error: Exception) -> bool:
     return isinstance(error, (OSError, SafetensorError)) or (type(error) is Exception and _RUST_OS_ERROR in str(error))
 
 
-def cause(error: Exception) -> str:
+def write_error_text(error: Exception) -> str:
     """Why a file could not be written, in a few words."""
     text = error.strerror if isinstance(error, OSError) else None
     if "inline_container" in str(error):  # torch's writer only compares byte counts

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from berth.contract.hyperparameters import HyperparameterError
 from berth.contract.splits import SPLITS
-from berth.qa.faults import counted
+from berth.contract.words import counted
 from berth.qa.squad import DataError, Example
 from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import make_windows, position_count

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from berth.contract.splits import SPLITS
-from berth.qa.faults import SHOWN, counted
+from berth.contract.words import counted
+from berth.qa.faults import SHOWN
 from berth.qa.files import find
 from berth.qa.squad import AnswerCheck, DataError, Example, QuestionReader
 from berth.runtime.engines.model_check import reason_of

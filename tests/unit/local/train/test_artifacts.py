@@ -60,5 +60,5 @@ def test_many_hosts_share_one_line_sorted_by_number(tmp_path: Path) -> None:
     artifacts.pack_folder(session, roots, "model", tmp_path / "model.tar.gz")
     assert len(printed) == 2
     assert "config, weights" in printed[0]
-    assert "algo-1, …, algo-40" in printed[1]
+    assert "algo-1, algo-2, algo-3, …, algo-40" in printed[1]
     assert "'secret'" in printed[1]

@@ -146,7 +146,7 @@ CAUSES: dict[str, tuple[tuple[PythonEnd, ...], int, int, int | None]] = {
 
 @pytest.mark.parametrize(("records", "pid", "code", "cause"), CAUSES.values(), ids=CAUSES.keys())
 def test_cause_of_exit(records: tuple[PythonEnd, ...], pid: int, code: int, cause: int | None) -> None:
-    record = Ends(records).cause(pid, code, ended_at=91)
+    record = Ends(records).explaining(pid, code, ended_at=91)
     assert (record.pid if record else None) == cause
 
 

@@ -21,7 +21,7 @@ from berth.train.run_qa import ranks
 from berth.train.run_qa.checkpoints import checkpoint_folder, choice, manifest
 from berth.train.run_qa.checkpoints.choice import Start
 from berth.train.run_qa.checkpoints.manifest import MANIFEST, CheckpointManifest
-from berth.train.run_qa.checkpoints.saving import cause, is_write_error
+from berth.train.run_qa.checkpoints.saving import is_write_error, write_error_text
 from berth.train.run_qa.recipe import Recipe, TrainingSettings
 
 IDENTITY = {"model": "1", "weights": "4", "data": "3"}
@@ -296,8 +296,8 @@ def test_write_errors_of_all_libraries_are_recognised(fail: Callable[[], Any], w
     with pytest.raises(Exception, match="o") as raised:  # tokenizers raises a bare Exception
         fail()
     assert is_write_error(raised.value)
-    assert cause(raised.value).startswith(why)
-    assert "os error" not in cause(raised.value)
+    assert write_error_text(raised.value).startswith(why)
+    assert "os error" not in write_error_text(raised.value)
 
 
 def test_other_errors_are_not_write_errors() -> None:
