@@ -94,10 +94,11 @@ lint: .venv/tested ## ruff, hadolint, shellcheck and mypy; runs all of them even
 SLOWEST := --durations=10 --durations-min=5
 # The selected tests: `make test` leaves out long tests that prove little more than a short one.
 SELECTED := -m 'not nightly'
-# Two processes. All tests of a file run in the same one, because they share what is slow to make (tests/groups.py).
-IN_PARALLEL := --numprocesses 2 -p tests.groups
-# Many unit tests wait for processes that they start. The longest files come first.
-UNITS_IN_PARALLEL := --numprocesses 3 --no-loadscope-reorder -p tests.groups
+# Three processes on two cores, because many tests wait for what they start. All tests of a file run in the same process,
+# because they share what is slow to make (tests/groups.py).
+IN_PARALLEL := --numprocesses 3 -p tests.groups
+# The longest files come first.
+UNITS_IN_PARALLEL := $(IN_PARALLEL) --no-loadscope-reorder
 UNIT_TESTS := smdistributed/tests tests/unit
 
 # Not $(MAKE) itself: a dry run would run the lines that contain it.

@@ -122,13 +122,11 @@ class Logins:
 
 
 def refusal(act: Callable[[], object]) -> str:
-    """The one-sentence UserError that `act` raises."""
+    """The UserError that `act` raises, with a sentence per line."""
     with pytest.raises(UserError) as refused:
         act()
-    sentence = str(refused.value)
-    assert "\n" not in sentence
-    assert sentence.endswith(".")
-    return sentence
+    assert all(line.endswith(".") for line in str(refused.value).splitlines())
+    return str(refused.value)
 
 
 @pytest.fixture

@@ -87,11 +87,10 @@ def stored(registry: Registry) -> list[Path]:
 
 
 def refused(machine: Machine, *words: str) -> str:
-    """The error line of a refused push."""
+    """What a refused push prints."""
     done = machine.build_py("push", "train", "--profile", PROFILE, "--json", *words)
     assert (done.returncode, done.stdout) == (1, "")
-    (line,) = done.stderr.splitlines()
-    return line
+    return done.stderr.rstrip("\n")
 
 
 def test_clean_image_passes_the_dry_run(machine: Machine, make_image: MakeImage) -> None:

@@ -20,7 +20,6 @@ def test_built_image_passes_by_tag_and_digest(client: Client) -> None:
     image = made_images.image()
     digest = made_images.put(client, "a/b", "1", image)
     assert made_images.check(client, "a/b", "1", image) == image.manifest
-    assert image.manifest.size == sum(len(content) for content in image.blobs.values())
     assert made_images.check(client, "a/b", digest, replace(image.built, config_digest=None)) == image.manifest
 
 
