@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import docker
 import pytest
 
 from berth.common.errors import UserError
@@ -122,52 +121,6 @@ def test_sigterm_ends_the_server_within_five_seconds(archive: Path) -> None:
     assert code == 0
     assert seconds < 5
     assert unexpected(log) == []
-
-
-def test_ping_and_log_report_a_broken_model_before_the_exit(
-    client: docker.DockerClient, pretrained: Path, tmp_path: Path
-) -> None:
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (tmp_path / name).write_bytes((pretrained / name).read_bytes())
-    config = json.loads((pretrained / "config.json").read_text()) | {"architectures": ["BertForQuestionAnswering"]}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    (tmp_path / "model.safetensors").write_bytes((pretrained / "model.safetensors").read_bytes()[:100_000])
-    container = client.containers.run(
-        IMAGE,
-        ["serve"],
-        detach=True,
-        volumes=[f"{tmp_path}:/opt/ml/model:ro"],
-        ports={"8080/tcp": ("127.0.0.1", None)},
-        environment={"BERTH_FAILURE_GRACE": "4"},
-        labels={"berth.test": "1"},
-    )
-    try:
-        status, answer = wait_for_outcome(Served(container))
-        code = container.wait(timeout=60)["StatusCode"]
-        log = container.logs().decode()
-    finally:
-        container.remove(force=True)
-    assert status == 503
-    assert answer["error_type"] == "not_ready"
-    assert "the model in /opt/ml/model can't be loaded" in answer["error"]
-    assert "save it again" in answer["error"]
-    assert code != 0
-    assert f"berth: error: {answer['error']}" in log.splitlines()
-    assert "Traceback" not in log, log
-
-
-def wait_for_outcome(served: Served) -> tuple[int, Any]:
-    """Status and body of the first /ping that does not report that the model is being loaded."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        try:
-            status, answer, _ = served.ping()
-        except OSError:
-            status, answer = 0, {"error": "being loaded"}
-        if "being loaded" not in answer.get("error", ""):
-            return status, answer
-        time.sleep(0.2)
-    raise AssertionError("/ping still reports that the model is being loaded")
 
 
 def test_model_without_answer_head_is_refused_before_it_is_served(pretrained: Path, tmp_path: Path) -> None:

@@ -82,13 +82,16 @@ def test_model_with_nan_scores_never_becomes_ready(nan_model: Path) -> None:
         ("config.json", "{}/config.json can't be read ("),
     ],
 )
-def test_damaged_file_is_named_by_the_failure(tiny_model: Path, tmp_path: Path, name: str, sentence: str) -> None:
+def test_damaged_file_is_named_by_the_failure(
+    tiny_model: Path, tmp_path: Path, name: str, sentence: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     for path in filter(Path.is_file, tiny_model.iterdir()):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:40])
     failure = failure_of(tmp_path)
     assert failure.startswith(sentence.format(tmp_path))
     assert "\n" not in failure
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_ping_answers_while_the_model_computes(minilm_model: Path) -> None:
