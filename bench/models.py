@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import program, report
-from tests.unit.serve.models.machine import Session, write_models
+from tests.unit.serve.models.kinds import write_models
+from tests.unit.serve.models.machine import Session
 from tests.unit.small_models import add_graph, save_tiny_model
 
 _STEPS_EACH = 60

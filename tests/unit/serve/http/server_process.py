@@ -16,20 +16,23 @@ ENTRY = ("-m", "berth.serve.entry")
 
 
 class Server:
-    """`serve` in its own process; the model is in `base`/model, as in SageMaker's /opt/ml."""
+    """`serve` in its own process. The model is in `base`/model, as in SageMaker's /opt/ml; the log is in `base`/log."""
 
-    def __init__(self, base: Path, port: int, run: Sequence[str], **environment: str) -> None:
-        self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60)
+    def __init__(self, base: Path, port: int, run: Sequence[str] = ENTRY, **environment: str) -> None:
+        self.client = httpx.Client(
+            base_url=f"http://127.0.0.1:{port}",
+            trust_env=False,
+            timeout=90,
+            limits=httpx.Limits(max_keepalive_connections=0),  # a kept connection may be closed at a stop
+        )
         variables = {"SAGEMAKER_BASE_DIR": str(base), "SAGEMAKER_BIND_TO_PORT": str(port), "OMP_NUM_THREADS": "1"}
         variables["BERTH_GRAPH_DIR"] = str((base / "model").resolve().parent / "graph")
         kept = {key: os.environ[key] for key in ("PATH", "PYTHONPATH", "HOME") if key in os.environ}
-        self.process = subprocess.Popen(
-            [sys.executable, *run],
-            env=kept | variables | environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        self.log = base / "log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, *run], env=kept | variables | environment, stdout=log, stderr=log
+            )
 
     def wait_for(self, path: str, status: int, seconds: float = 60) -> httpx.Response:
         """The first answer with this status; after `seconds` the last answer."""
@@ -40,14 +43,19 @@ class Server:
                 if response.status_code == status or time.monotonic() > end:
                     return response
             except httpx.TransportError:
-                assert self.process.poll() is None, self.process.communicate()[0]
+                assert self.process.poll() is None, self.log.read_text()
                 assert time.monotonic() < end
             time.sleep(0.1)
 
-    def end(self, seconds: float = 30) -> tuple[int, list[str]]:
+    def end(self, seconds: float = 90) -> tuple[int, list[str]]:
         """Wait for the end of the process; returns its exit code and log lines."""
-        output, _ = self.process.communicate(timeout=seconds)
-        return self.process.returncode, output.splitlines()
+        return self.process.wait(seconds), self.log.read_text().splitlines()
+
+    def kill(self) -> None:
+        """Kill the process if it still runs."""
+        self.process.kill()
+        self.process.wait()
+        self.client.close()
 
 
 @contextmanager
@@ -58,6 +66,4 @@ def serving(
     try:
         yield server
     finally:
-        server.client.close()
-        server.process.kill()
-        server.process.communicate()
+        server.kill()

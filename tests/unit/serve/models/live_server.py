@@ -1,61 +1,30 @@
 """A multi-model server in its own process, observed from outside."""
 
-import os
 import re
 import signal
-import subprocess
-import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from tests.ports import free_port
-from tests.waiting import until
-
-WITHIN = 90.0
-"""Time limit of a request and of the process's end, in seconds."""
+from tests.unit.serve.http.server_process import Server
 
 
-class LiveServer:
+class LiveServer(Server):
     """`serve` with SAGEMAKER_MULTI_MODEL; models are below `base/models`, and temporary files below `base/tmp`."""
 
     def __init__(self, base: Path) -> None:
         self.tmp = base / "tmp"
         self.tmp.mkdir(exist_ok=True)
-        self.log = base / "log"
-        port = free_port()
-        kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "HOME") if name in os.environ}
-        variables = {
-            "SAGEMAKER_MULTI_MODEL": "true",
-            "SAGEMAKER_BASE_DIR": str(base),
-            "SAGEMAKER_BIND_TO_PORT": str(port),
-            "OMP_NUM_THREADS": "1",
-            "TMPDIR": str(self.tmp),
-        }
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "berth.serve.entry"], env=kept | variables, stdout=log, stderr=log
-            )
-        self.client = httpx.Client(
-            base_url=f"http://127.0.0.1:{port}",
-            trust_env=False,
-            timeout=WITHIN,
-            limits=httpx.Limits(max_keepalive_connections=0),  # a kept connection may be closed at a stop
-        )
-        until(lambda: self.status("GET", "/ping") == 200, "/ping")
+        super().__init__(base, free_port(), SAGEMAKER_MULTI_MODEL="true", TMPDIR=str(self.tmp))
+        self.wait_for("/ping", 200)
 
     def ask(self, method: str, path: str, value: Any = None) -> httpx.Response:
         """The answer to one request; `value` is its body."""
         return self.client.request(method, path, **({} if value is None else {"json": value}))
-
-    def status(self, method: str, path: str, value: Any = None) -> int:
-        """The status of an answer, 0 if the server can't be reached."""
-        try:
-            return self.ask(method, path, value).status_code
-        except httpx.TransportError:
-            assert self.process.poll() is None, self.log.read_text()[-3000:]
-            return 0
 
     def metrics(self) -> dict[str, float]:
         """The numbers at /metrics by name and labels."""
@@ -87,19 +56,8 @@ class LiveServer:
         return 1024 * int(re.findall(r"^Pss:\s+(\d+)", text, re.MULTILINE)[0])
 
     def terminate(self) -> None:
-        """Send SIGTERM, and wait until the server refuses new requests."""
+        """Send SIGTERM, and wait until the server refuses new requests or has ended."""
         self.process.send_signal(signal.SIGTERM)
-        until(lambda: self.process.poll() is not None or self.status("GET", "/ping") in (0, 503), "a stop")
-
-    def end(self) -> int:
-        """The exit code, once the process has ended."""
-        try:
-            return self.process.wait(WITHIN)
-        finally:
-            self.kill()
-
-    def kill(self) -> None:
-        """Kill the server."""
-        self.process.kill()
-        self.process.wait()
-        self.client.close()
+        with suppress(httpx.TransportError):
+            while self.ask("GET", "/ping").status_code != 503:
+                time.sleep(0.01)

@@ -6,7 +6,6 @@ It compares the server with the expected state of each model's name. Each name h
 
 import os
 import re
-import shutil
 import signal
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,48 +26,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from tests.unit.serve.models.kinds import LOADABLE, NAMES, REFUSED
 from tests.unit.serve.models.live_server import LiveServer
 from tests.waiting import until
 
-NAMES = ("a", "b", "c")
 QUESTION = {"question": "What is used?", "context": "This model is used with sagemaker for inference."}
-GATED = """
-import time
-from pathlib import Path
-
-def model_fn(model_dir):
-    folder = Path(model_dir)
-    while (folder / "hold").exists():
-        time.sleep(0.005)
-    if (folder / "broken").exists():
-        raise RuntimeError("broken")
-    return folder.name
-
-def predict_fn(data, name):
-    Path(data + ".begun").touch()
-    while not Path(data).exists():
-        time.sleep(0.005)
-    return name
-"""
-ECHO = "def model_fn(model_dir):\n    return model_dir\n\ndef predict_fn(data, model):\n    return [data, model]\n"
-FAILS = "def model_fn(model_dir):\n    raise OSError('no weights')\n"
-REFUSED = {"fails": 500, "huge": 507, "missing": 400}
-"""Kinds of models that can't be loaded, and the status."""
-LOADABLE = ("tiny0", "tiny1", "echo", "gated")
 Response = httpx.Response
-
-
-def write_models(base: Path, tiny: dict[str, Path]) -> None:
-    """A folder of each kind for each name; `tiny` are question answering models."""
-    for name in NAMES:
-        for kind, source in tiny.items():
-            shutil.copytree(source, base / f"models/{name}-{kind}")
-        for kind, code in {"echo": ECHO, "gated": GATED, "fails": FAILS, "huge": ECHO}.items():
-            folder = base / f"models/{name}-{kind}/code"
-            folder.mkdir(parents=True)
-            (folder / "inference.py").write_text(code)
-        with (base / f"models/{name}-huge/weights").open("wb") as file:
-            file.truncate(1 << 42)  # a sparse file, which takes no space on the disk
 
 
 class NameState(Enum):
@@ -351,10 +314,11 @@ class ModelsMachine(RuleBasedStateMachine):
                 self._check_status(unload, 200, 503)
             for load in [*(load for load, _ in it.loads), *([it.load] if it.load else [])]:
                 self._check_status(load, 200, 503)
-        assert self.server.end() == 0, self.server.log.read_text()[-3000:]
+        code, lines = self.server.end()
+        assert code == 0, lines[-30:]
         assert self.server.workers() == {}
         assert list(self.server.tmp.iterdir()) == []
-        self.session.server = None
+        self.session.close()
 
     def _settle(self) -> None:
         for name in NAMES:

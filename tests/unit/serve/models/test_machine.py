@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.serve.models.machine import Session, write_models
+from tests.unit.serve.models.kinds import write_models
+from tests.unit.serve.models.machine import Session
 
 
 @pytest.mark.parametrize("examples", [1, pytest.param(6, marks=pytest.mark.nightly)])
