@@ -1,11 +1,10 @@
 """Requests to the ASGI application with a real model: answers, offsets, statuses and bodies."""
 
 import json
-import logging
-from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -13,9 +12,7 @@ from starlette.testclient import TestClient
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 from berth.serve.http.app import create_app
-from berth.serve.observing.figures import StageTimes
-from berth.serve.workers.messages import JobRow
-from berth.serve.workers.pool import EngineError, WorkerPool
+from berth.serve.workers.pool import EngineError
 from tests.unit.serve.in_process import ONE, ask, error_of, ready_service
 
 
@@ -204,36 +201,19 @@ def test_unknown_path_and_method_are_refused(tiny_client: TestClient) -> None:
     assert refused.headers["allow"] == "POST"
 
 
-class BrokenPool(WorkerPool):
-    """A pool whose first request fails with an unexpected error."""
-
-    broken = True
-
-    def submit(
-        self, rows: Sequence[JobRow], *, repeatable: bool = True, times: StageTimes | None = None
-    ) -> Future[list[Any]]:
-        if not self.broken:
-            return super().submit(rows, times=times)
-        self.broken = False
-        future: Future[list[Any]] = Future()
-        future.set_exception(EngineError("KeyError: 'a secret of the inside'"))
-        return future
-
-
 def test_unexpected_error_gets_an_id_and_no_traceback(tiny_model: Path, caplog: pytest.LogCaptureFixture) -> None:
     service = ready_service(tiny_model)
-    service.pool.__class__ = BrokenPool
-    broken = TestClient(create_app(service))
-    with caplog.at_level(logging.ERROR):
-        status, kind, sentence = error_of(
-            broken.post("/invocations", json={"inputs": {"question": "boom", "context": "a"}})
-        )
+    client = TestClient(create_app(service))
+    failed: Future[Any] = Future()
+    failed.set_exception(EngineError("KeyError: 'a secret of the inside'"))
+    with patch.object(service.pool, "submit", return_value=failed):
+        status, kind, sentence = error_of(client.post("/invocations", json={"inputs": ONE}))
     assert (status, kind) == (500, "internal")
     assert "secret" not in sentence
     identifier = sentence.rsplit(" ", 1)[1]
     assert identifier in caplog.text
     assert "KeyError: 'a secret of the inside'" in caplog.text
-    assert ask(broken, ONE)["answer"]  # the workers still run
+    assert ask(client, ONE)["answer"]  # the workers still run
 
 
 def test_execution_parameters_have_defaults(tiny_client: TestClient) -> None:

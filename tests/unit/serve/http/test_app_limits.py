@@ -3,9 +3,8 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -122,15 +121,15 @@ class HeldPool(WorkerPool):
                 self.answered.append(number)
 
 
-@contextmanager
-def held(model_dir: Path, limits: RequestLimits | None = None) -> Iterator[tuple[HeldPool, httpx.AsyncClient]]:
+def held(model_dir: Path, limits: RequestLimits | None = None) -> tuple[HeldPool, httpx.AsyncClient]:
+    """A service whose pool holds requests back, and its client."""
     service = ready_service(model_dir, limits)
     pool = service.pool
     pool.__class__ = HeldPool
     assert isinstance(pool, HeldPool)
     pool.hold()
     transport = httpx.ASGITransport(app=create_app(service))
-    yield pool, httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60)
+    return pool, httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60)
 
 
 def a_question(name: str) -> dict[str, Any]:
@@ -170,8 +169,8 @@ def test_request_is_dropped_when_its_client_disconnects(tiny_model: Path) -> Non
         pool.go()
         return dropped, await second
 
-    with held(tiny_model) as (pool, client):
-        first, second = asyncio.run(scene(pool, client))
+    pool, client = held(tiny_model)
+    first, second = asyncio.run(scene(pool, client))
     assert first[0]["status"] == 499
     assert second.status_code == 200
     assert pool.answered == [1]
@@ -183,15 +182,17 @@ def test_late_request_gets_504_and_is_not_computed(tiny_model: Path) -> None:
         late = await client.post("/invocations", json=a_question("late"))
         return late, time.monotonic() - began
 
-    with held(tiny_model, RequestLimits(seconds=1)) as (pool, client):
-        late, seconds = asyncio.run(scene(pool, client))
-        pool.go()
+    pool, client = held(tiny_model, RequestLimits(seconds=1))
+    late, seconds = asyncio.run(scene(pool, client))
+    pool.go()
     assert error_of(late) == (504, "too_late", "no answer within 1 s: send less at once, or send it again later")
     assert 1 <= seconds < 3
     assert pool.answered == []
 
 
-def test_request_over_the_limit_of_requests_gets_retry_after(tiny_model: Path) -> None:
+def test_request_over_the_limit_of_requests_gets_retry_after(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RequestLimits, "requests", 2)
+
     async def scene(pool: HeldPool, client: httpx.AsyncClient) -> list[httpx.Response]:
         first = asyncio.create_task(client.post("/invocations", json=a_question("first")))
         await wait_for_first(pool)
@@ -202,8 +203,7 @@ def test_request_over_the_limit_of_requests_gets_retry_after(tiny_model: Path) -
         pool.go()
         return [refused, ping, await first, await second]
 
-    with held(tiny_model, FewRequests()) as (pool, client):
-        refused, ping, *answered = asyncio.run(scene(pool, client))
+    refused, ping, *answered = asyncio.run(scene(*held(tiny_model)))
     assert error_of(refused) == (
         503,
         "overloaded",
@@ -213,15 +213,8 @@ def test_request_over_the_limit_of_requests_gets_retry_after(tiny_model: Path) -
     assert [response.status_code for response in (ping, *answered)] == [200, 200, 200]
 
 
-class FewRequests(RequestLimits):
-    """At most two requests at a time."""
-
-    @property
-    def requests(self) -> int:
-        return 2
-
-
-def test_bodies_share_a_limit_on_bytes(tiny_model: Path) -> None:
+def test_bodies_share_a_limit_on_bytes(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RequestLimits, "held_bodies", 100_000)
     body = b'{"inputs": ' + b" " * 60_000
 
     async def scene(client: httpx.AsyncClient) -> tuple[httpx.Response, ...]:
@@ -238,19 +231,11 @@ def test_bodies_share_a_limit_on_bytes(tiny_model: Path) -> None:
         refused = await client.post("/invocations", content=body + b" " * 30_000)
         return refused, await first, await client.post("/invocations", content=body + b" " * 30_000)
 
-    with held(tiny_model, FewBytes()) as (pool, client):
-        pool.go()
-        refused, answered, again = asyncio.run(scene(client))
+    pool, client = held(tiny_model)
+    pool.go()
+    refused, answered, again = asyncio.run(scene(client))
     assert error_of(refused)[:2] == (503, "overloaded")
     assert error_of(refused)[2] == "100000 bytes of requests are being received already: send the request again later"
     assert refused.headers["retry-after"] == "1"
     assert answered.status_code == 200
     assert error_of(again)[:2] == (400, "bad_request")  # there is room again, so the body is read
-
-
-class FewBytes(RequestLimits):
-    """At most 100,000 bytes of bodies at a time."""
-
-    @property
-    def held_bodies(self) -> int:
-        return 100_000

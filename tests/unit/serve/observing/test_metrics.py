@@ -17,29 +17,19 @@ from tests.unit.serve.in_process import ONE, ready_service
 STAGES = {"receive", "read", "queue", "model", "answer"}
 
 
-def samples(text: str) -> dict[tuple[str, tuple[str, ...]], float]:
-    """Values of metrics by name and labels."""
-    return {
+def test_metrics_count_requests_stages_and_batches(tiny_client: TestClient) -> None:
+    for _ in range(3):
+        assert tiny_client.post("/invocations", json=ONE).status_code == 200
+    assert tiny_client.post("/invocations", json={}).status_code == 400
+    assert tiny_client.get("/nowhere").status_code == 404
+    assert tiny_client.get("/ping").status_code == 200
+    response = tiny_client.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+    values = {
         (sample.name, tuple(sample.labels.values())): sample.value
-        for family in text_string_to_metric_families(text)
+        for family in text_string_to_metric_families(response.text)
         for sample in family.samples
     }
-
-
-@pytest.fixture(scope="module")
-def own_client(tiny_model: Path) -> TestClient:
-    return TestClient(create_app(ready_service(tiny_model)))
-
-
-def test_metrics_count_requests_stages_and_batches(own_client: TestClient) -> None:
-    for _ in range(3):
-        assert own_client.post("/invocations", json=ONE).status_code == 200
-    assert own_client.post("/invocations", json={}).status_code == 400
-    assert own_client.get("/nowhere").status_code == 404
-    assert own_client.get("/ping").status_code == 200
-    response = own_client.get("/metrics")
-    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
-    values = samples(response.text)
     assert values["berth_requests_total", ("/invocations", "200")] == 3
     assert values["berth_requests_total", ("/invocations", "400")] == 1
     assert values["berth_requests_total", ("other", "404")] == 1
@@ -56,8 +46,8 @@ def test_metrics_count_requests_stages_and_batches(own_client: TestClient) -> No
         assert values[gauge, ()] == 0
 
 
-def test_page_allows_only_its_own_script_and_can_be_disabled(own_client: TestClient, tiny_model: Path) -> None:
-    response = own_client.get("/")
+def test_page_allows_only_its_own_script_and_can_be_disabled(tiny_client: TestClient, tiny_model: Path) -> None:
+    response = tiny_client.get("/")
     assert response.headers["content-type"].startswith("text/html")
     policy = response.headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
@@ -67,10 +57,10 @@ def test_page_allows_only_its_own_script_and_can_be_disabled(own_client: TestCli
     assert off.get("/").status_code == 404
 
 
-def test_json_log_line_has_ids_and_stages(own_client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+def test_json_log_line_has_ids_and_stages(tiny_client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
     headers = {"X-Amzn-SageMaker-Inference-Id": "abc", "X-Amzn-SageMaker-Target-Model": "m.tar.gz"}
     with caplog.at_level(logging.INFO):
-        own_client.post("/invocations", json=ONE, headers=headers)
+        tiny_client.post("/invocations", json=ONE, headers=headers)
     (record,) = [each for each in caplog.records if each.name.endswith("access_log")]
     line: dict[str, Any] = json.loads(JsonFormatter().format(record))
     assert record.getMessage().startswith("POST /invocations 200 in ")
@@ -81,13 +71,13 @@ def test_json_log_line_has_ids_and_stages(own_client: TestClient, caplog: pytest
 
 
 def test_log_line_of_a_refused_request_has_its_type_and_no_content(
-    own_client: TestClient, caplog: pytest.LogCaptureFixture
+    tiny_client: TestClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
-        own_client.post("/invocations", json={"secret": 1})
-        own_client.get("/no%0Aline")
-        own_client.get("/invocations")
-        own_client.get("/ping")  # without a line
+        tiny_client.post("/invocations", json={"secret": 1})
+        tiny_client.get("/no%0Aline")
+        tiny_client.get("/invocations")
+        tiny_client.get("/ping")  # without a line
     records = [each for each in caplog.records if each.name.endswith("access_log")]
     starts = [each.getMessage().rsplit(" in ")[0] for each in records]
     assert starts == [

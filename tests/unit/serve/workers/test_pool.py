@@ -2,10 +2,12 @@
 
 import ctypes
 import os
+import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,6 @@ from berth.serve.errors import Kind, ServeError
 from berth.serve.limits import RequestLimits
 from berth.serve.models.service import Service
 from berth.serve.user_code.context import HandlerInput
-from berth.serve.workers.messages import Ready
 from berth.serve.workers.pool import EngineError, WorkerPool
 from berth.serve.workers.worker import WorkerSettings
 from tests.unit.serve.workers.worker_double import DIES, FORKS, RAISES, SENDS_HALF, SLEEPS, SLOW, STARTS
@@ -32,21 +33,12 @@ def row(first: int, length: int = 8) -> WindowTokens:
     return WindowTokens(np.full(length, first, np.int32), None)
 
 
+@dataclass
 class Callbacks:
-    """Records the pool's callbacks."""
+    """What the pool has called back with."""
 
-    def __init__(self) -> None:
-        self.ready: list[Ready] = []
-        self.failures: list[str] = []
-        self.changed = threading.Event()
-
-    def on_ready(self, ready: Ready) -> None:
-        self.ready.append(ready)
-        self.changed.set()
-
-    def on_failure(self, sentence: str) -> None:
-        self.failures.append(sentence)
-        self.changed.set()
+    ready: list[Any] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
 
 
 Pools = Callable[..., tuple[WorkerPool, Callbacks]]
@@ -58,14 +50,19 @@ def start() -> Iterator[Pools]:
     pools = []
 
     def make(
-        workers: int = 1, threads: int = 2, model: str = "model", seconds: float = 55.0, **environment: str
+        workers: int = 1,
+        threads: int = 2,
+        model: str = "model",
+        seconds: float = 55.0,
+        command: Sequence[str] = DOUBLE,
+        **environment: str,
     ) -> tuple[WorkerPool, Callbacks]:
         settings = WorkerSettings(Path("/opt/ml") / model, threads, "cpu", environment)
-        pool, callbacks = WorkerPool([settings] * workers, RequestLimits(seconds=seconds), DOUBLE), Callbacks()
+        pool, callbacks = WorkerPool([settings] * workers, RequestLimits(seconds=seconds), command), Callbacks()
         pools.append(pool)
         pool.start()
-        pool.set_callbacks(callbacks.on_ready, callbacks.on_failure)
-        assert callbacks.changed.wait(20)
+        pool.set_callbacks(callbacks.ready.append, callbacks.failures.append)
+        until(lambda: callbacks.ready or callbacks.failures)
         return pool, callbacks
 
     yield make
@@ -134,21 +131,26 @@ def test_cancelled_request_is_not_computed(start: Pools) -> None:
     assert pool.submit([row(80)]).result(20)
 
 
-def test_pool_fails_with_the_workers_reason(start: Pools) -> None:
-    pool, callbacks = start(model="there are no weights")
-    until(lambda: callbacks.failures)
-    assert callbacks.failures == ["there are no weights"]
-    with pytest.raises(ServeError, match="there are no weights") as refused:
+DIED = "the worker died while it loaded the model ({}): the lines above show what it did last"
+
+
+@pytest.mark.parametrize(
+    ("model", "command", "sentence"),
+    [
+        ("there are no weights", DOUBLE, "there are no weights"),
+        ("dies", DOUBLE, DIED.format("exit code 9")),
+        ("model", ["/no/python"], DIED.format("it can't be started: No such file or directory")),
+    ],
+    ids=["error of the worker", "death while loading", "no command"],
+)
+def test_pool_fails_if_no_worker_can_be_started(
+    start: Pools, model: str, command: Sequence[str], sentence: str
+) -> None:
+    pool, callbacks = start(model=model, command=command)
+    assert callbacks.failures == [sentence]
+    with pytest.raises(ServeError, match=re.escape(sentence)) as refused:
         pool.submit([row(1)])
     assert refused.value.status == 503
-
-
-def test_pool_fails_if_the_first_worker_dies_while_loading(start: Pools) -> None:
-    _, callbacks = start(model="dies")
-    until(lambda: callbacks.failures)
-    assert callbacks.failures == [
-        "the worker died while it loaded the model (exit code 9): the lines above show what it did last"
-    ]
 
 
 @pytest.mark.slow
@@ -162,25 +164,22 @@ def test_pool_fails_if_a_worker_can_not_restart(start: Pools, tmp_path: Path) ->
         waiting.result(20)
 
 
-def stop_process(pid: int) -> None:
-    os.kill(pid, signal.SIGSTOP)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("stuck", "hang"),
+    ("stuck", "number"),
     [
-        (row(SLEEPS), lambda _: None),
-        (HandlerInput(bytes(10_000_000), {}), stop_process),
-        (row(SENDS_HALF), lambda _: None),
-        (row(FORKS), lambda _: None),
+        (row(SLEEPS), 0),
+        (HandlerInput(bytes(10_000_000), {}), signal.SIGSTOP),
+        (row(SENDS_HALF), 0),
+        (row(FORKS), 0),
     ],
     ids=["computes", "does not read", "sends half of a message", "a child holds the socket"],
 )
-def test_stuck_worker_is_killed_and_replaced(start: Pools, stuck: Any, hang: Callable[[int], None]) -> None:
+def test_stuck_worker_is_killed_and_replaced(start: Pools, stuck: Any, number: int) -> None:
+    """`number`: the signal that the worker gets first; 0 is none."""
     pool, _ = start(threads=1, seconds=1.0)
     (old,) = pids(pool)
-    hang(old)
+    os.kill(old, number)
     future = pool.submit([stuck], repeatable=False)
     assert pool.available
     assert not future.done(), "submit waited for the worker"
@@ -213,16 +212,6 @@ def test_worker_has_a_higher_oom_score_than_the_server(start: Pools) -> None:
     until(lambda: Path(f"/proc/{pids(pool)[0]}/oom_score_adj").read_text() == f"{WORKER_SCORE}\n")
 
 
-def test_pool_fails_if_the_command_can_not_be_run() -> None:
-    settings, callbacks = WorkerSettings(Path("/opt/ml/model"), 1, "cpu"), Callbacks()
-    pool = WorkerPool([settings], RequestLimits(), ["/no/python"])
-    pool.start()
-    pool.set_callbacks(callbacks.on_ready, callbacks.on_failure)
-    until(lambda: callbacks.failures)
-    assert "it can't be started: No such file or directory" in callbacks.failures[0]
-    pool.stop()
-
-
 def reset_peak(pid: int) -> int:
     """Reset the peak memory of a process; returns its memory in bytes."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
@@ -250,36 +239,31 @@ def test_large_body_is_not_copied_on_its_way_to_the_worker(start: Pools, size: i
     assert min(growths[1:]) < 1.3 * size
 
 
-def test_slow_on_ready_callback_does_not_block_requests() -> None:
-    pool = WorkerPool([WorkerSettings(Path("/opt/ml/model"), 1, "cpu")], RequestLimits(), DOUBLE)
+def test_slow_on_ready_callback_does_not_block_requests(start: Pools) -> None:
+    pool, _ = start()
     callback_started, may_return = threading.Event(), threading.Event()
 
     def on_ready(_ready: Any) -> None:
         callback_started.set()
         may_return.wait(20)
 
-    pool.start()
-    try:
-        until(lambda: pool.available)
-        threading.Thread(target=pool.set_callbacks, args=(on_ready, print), daemon=True).start()
-        assert callback_started.wait(20)
-        assert pool.available
-        assert int(pool.submit([row(70)]).result(20)[0].start[0]) == 70
-    finally:
-        may_return.set()
-        pool.stop()
+    thread = threading.Thread(target=pool.set_callbacks, args=(on_ready, print), daemon=True)
+    thread.start()
+    assert callback_started.wait(20)
+    assert pool.available
+    assert int(pool.submit([row(70)]).result(20)[0].start[0]) == 70
+    assert thread.is_alive(), "the request waited for the callback"
+    may_return.set()
 
 
-def test_service_fails_if_it_can_not_use_the_workers_model() -> None:
+def test_service_fails_if_it_can_not_use_the_workers_model(start: Pools) -> None:
     """The double's tokenizer is invalid."""
-    pool = WorkerPool([WorkerSettings(Path("/opt/ml/model"), 1, "cpu")], RequestLimits(), DOUBLE)
+    pool, _ = start()
     service, failed = Service(pool, RequestLimits()), threading.Event()
-    pool.start()
     service.start(failed.set)
     assert failed.wait(20)
     assert service.failure is not None
     assert "the server can't use the model (" in service.failure
-    pool.stop()
 
 
 def test_overload_is_refused_with_retry_after(start: Pools) -> None:
