@@ -57,15 +57,22 @@ def ask(endpoint: Endpoint, name: str, value: Any = 1) -> Any:
     return endpoint.client.post(f"/models/{name}/invoke", json=value)
 
 
-def test_load_during_an_unload_of_the_same_name_waits(endpoint: Endpoint, folder: Path, run: Run) -> None:
-    """Accepted requests are answered and counted first; the new load waits, and its files are kept."""
-    client, models = endpoint.client, endpoint.models
+def unload_during_a_request(endpoint: Endpoint, folder: Path, run: Run) -> "tuple[Future[Any], Future[Any]]":
+    """Load the model as a, and unload it while it computes; returns the request [1] and the unload, which wait."""
     (folder / "may_load").touch()
     assert endpoint.load("a", folder).status_code == 200
     pending = run(ask, endpoint, "a", [1])
     until((folder / "invoked").exists)
-    unloads = [run(client.delete, "/models/a") for _ in range(2)]
+    unload = run(endpoint.client.delete, "/models/a")
     until(lambda: endpoint.names() == [])
+    return pending, unload
+
+
+def test_load_during_an_unload_of_the_same_name_waits(endpoint: Endpoint, folder: Path, run: Run) -> None:
+    """Accepted requests are answered and counted first; the new load waits, and its files are kept."""
+    client, models = endpoint.client, endpoint.models
+    pending, unload = unload_during_a_request(endpoint, folder, run)
+    unloads = [unload, run(client.delete, "/models/a")]
     assert [error_of(found)[0] for found in (ask(endpoint, "a"), client.get("/models/a"))] == [404, 404]
     loaded = run(endpoint.load, "a", folder)
     assert endpoint.load("b", folder).status_code == 200  # others do not wait
@@ -84,12 +91,7 @@ def test_load_during_an_unload_of_the_same_name_waits(endpoint: Endpoint, folder
 
 
 def test_one_of_several_loads_during_an_unload_succeeds(endpoint: Endpoint, folder: Path, run: Run) -> None:
-    (folder / "may_load").touch()
-    assert endpoint.load("a", folder).status_code == 200
-    pending = run(ask, endpoint, "a")
-    until((folder / "invoked").exists)
-    unload = run(endpoint.client.delete, "/models/a")
-    until(lambda: endpoint.names() == [])
+    pending, unload = unload_during_a_request(endpoint, folder, run)
     loads = [run(endpoint.load, "a", folder) for _ in range(3)]
     (folder / "may_answer").touch()
     assert (pending.result().status_code, unload.result().status_code) == (200, 200)
@@ -156,12 +158,7 @@ def test_model_is_unloaded_if_its_worker_can_not_restart(
 
 
 def test_stop_during_an_unload_still_answers_accepted_requests(endpoint: Endpoint, folder: Path, run: Run) -> None:
-    (folder / "may_load").touch()
-    assert endpoint.load("a", folder).status_code == 200
-    pending = run(ask, endpoint, "a", [1])
-    until((folder / "invoked").exists)
-    unload = run(endpoint.client.delete, "/models/a")
-    until(lambda: endpoint.names() == [])
+    pending, unload = unload_during_a_request(endpoint, folder, run)
     waiting = run(endpoint.load, "a", folder)
     endpoint.models.stop()
     assert endpoint.models.active == 1

@@ -151,22 +151,43 @@ def read(media_type: str, text: str, limits: RequestLimits | None = None) -> Rec
     return CODECS[media_type].read(text, limits or RequestLimits())
 
 
-def shown(records: Records) -> list[object]:
-    return [each.message if isinstance(each, ServeError) else each for each in records.values]
-
-
 def question(question: str, context: str) -> object:
     return {"inputs": {"question": question, "context": context}}
 
 
-def test_json_lines_have_one_record_per_line() -> None:
-    records = read(JSON_LINES, '{"a": "\u2028\x85"}\r\n\n  \n{"a": \n7')
+@pytest.mark.parametrize(
+    ("media_type", "text", "expected"),
+    [
+        (
+            JSON_LINES,
+            '{"a": "\u2028\x85"}\r\n\n  \n{"a": \n7',
+            [{"a": "\u2028\x85"}, "the line is not JSON (Expecting value at column 7)", 7],
+        ),
+        (JSON_LINES, "7\n\ufeff8\n", [7, 8]),
+        (
+            CSV,
+            "a,b\nc\nd,e,f\n",
+            [
+                question("a", "b"),
+                "the row has 1 column: it must have 2, question and context, separated by commas",
+                "the row has 3 columns: it must have 2, question and context, separated by commas; put a text with "
+                "commas into double quotes",
+            ],
+        ),
+        (
+            CSV,
+            "n,question,context\nc,d\n",
+            ["the row has 2 columns: it must have 3, those of the first row, separated by commas"],
+        ),
+        (CSV, "[1] Who?,Ben.\n{who},Ann.\n", [question("[1] Who?", "Ben."), question("{who}", "Ann.")]),
+        (CSV, f"Who?,{'a' * 200_000}", [question("Who?", "a" * 200_000)]),
+    ],
+    ids=["lines", "a byte order mark", "wrong rows", "wrong row after names", "brackets", "a long cell"],
+)
+def test_each_line_or_row_is_a_record(media_type: str, text: str, expected: list[object]) -> None:
+    records = read(media_type, text)
     assert records.separate
-    assert shown(records) == [
-        {"a": "\u2028\x85"},
-        "the line is not JSON (Expecting value at column 7)",
-        7,
-    ]
+    assert [each.message if isinstance(each, ServeError) else each for each in records.values] == expected
 
 
 @pytest.mark.parametrize(
@@ -183,18 +204,6 @@ def test_csv_has_one_record_per_row(text: str, header: bool) -> None:
     records = read(CSV, text)
     assert list(records.values) == [question("Who?", 'Paris, she "said"'), question("Where?", "two\r\nlines")]
     assert (records.separate, records.header) == (True, header)
-
-
-def test_csv_row_with_wrong_number_of_columns_gets_an_error() -> None:
-    assert shown(read(CSV, "a,b\nc\nd,e,f\n")) == [
-        question("a", "b"),
-        "the row has 1 column: it must have 2, question and context, separated by commas",
-        "the row has 3 columns: it must have 2, question and context, separated by commas; put a text with commas "
-        "into double quotes",
-    ]
-    assert shown(read(CSV, "n,question,context\nc,d\n")) == [
-        "the row has 2 columns: it must have 3, those of the first row, separated by commas"
-    ]
 
 
 @pytest.mark.parametrize(
@@ -215,10 +224,6 @@ def test_csv_with_unusable_column_names_is_refused(text: str, sentence: str) -> 
     with pytest.raises(ServeError) as caught:
         read(CSV, text)
     assert (caught.value.status, caught.value.message) == (400, sentence)
-
-
-def test_csv_cell_may_have_200000_characters() -> None:
-    assert list(read(CSV, f"Who?,{'a' * 200_000}").values) == [question("Who?", "a" * 200_000)]
 
 
 ONE, MANY = Records(iter(()), separate=False, header=True), Records(iter(()), separate=True, count=3)
@@ -294,11 +299,3 @@ def test_too_long_record_is_not_decoded() -> None:
         with pytest.raises(ServeError, match="4096") as caught:
             list(read(media_type, "x" * 4097, limits).values)
         assert caught.value.kind == Kind.TOO_LARGE
-
-
-def test_json_line_may_begin_with_a_byte_order_mark() -> None:
-    assert shown(read(JSON_LINES, "7\n\ufeff8\n")) == [7, 8]
-
-
-def test_csv_row_may_begin_with_a_bracket() -> None:
-    assert shown(read(CSV, "[1] Who?,Ben.\n{who},Ann.\n")) == [question("[1] Who?", "Ben."), question("{who}", "Ann.")]

@@ -159,23 +159,17 @@ def test_invalid_utf_8_is_an_error_of_its_record_only(
     assert not isinstance(third, ServeError)
 
 
-def other_order() -> str:
-    return "context,question\n" + "".join(f'word{number},"Who, or {number}?"\n' for number in range(ROWS))
-
-
-def other_columns() -> str:
-    return "id,question,context\n" + "".join(f"{number},Who?,word{number}\n" for number in range(ROWS))
-
-
-def multi_line_text() -> str:
-    return table(bad={4: '"Who is the first of all of them,\nwho is the last of all of them, and\nwho is not?",word4'})
-
-
+OTHER_ORDER = "context,question\n" + "".join(f'word{number},"Who, or {number}?"\n' for number in range(ROWS))
+LONG_ROW = '"Who is the first of all of them,\nwho is the last of all of them, and\nwho is not?",word4'
 REFUSED = {
-    "other order": (other_order(), [*CUTS], "write the file with these two columns in this order"),
-    "other columns": (other_columns(), [*CUTS], 'InputFilter to "$[1:3]"'),
+    "other order": (OTHER_ORDER, [*CUTS], "write the file with these two columns in this order"),
+    "other columns": (
+        "id,question,context\n" + "".join(f"{number},Who?,word{number}\n" for number in range(ROWS)),
+        [*CUTS],
+        'InputFilter to "$[1:3]"',
+    ),
     "text over several lines": (
-        multi_line_text(),
+        table(bad={4: LONG_ROW}),
         ["single", "single without ends", "one to two lines", "a few lines"],
         "set SplitType to None",
     ),
@@ -201,19 +195,13 @@ def test_later_bodies_of_a_refused_file_are_refused(traits: ModelTraits) -> None
     def read(body: bytes) -> PreparedBody:
         return asyncio.run(reader.read(body, request_codec(CSV), traits))
 
-    first, *others = single(other_order().encode())
+    first, *others = single(OTHER_ORDER.encode())
     with pytest.raises(ServeError, match=r"^the first row names the columns context, question, and"):
         read(first)
     for body in others:
         with pytest.raises(ServeError, match=r"^a body before this one was refused, and this one may be of the same"):
             read(body)
     assert [len(read(body).outcomes) for body in single(table(names="question,context").encode())] == [0] + ROWS * [1]
-
-
-def test_columns_selected_by_input_filter_are_answered(traits: ModelTraits) -> None:
-    selected = "".join(",".join(line.split(",")[1:3]) + "\n" for line in other_columns().splitlines())
-    for cut in CUTS.values():
-        assert answers(transformed(cut(selected.encode()), CSV, CSV, traits), CSV) == [NAMES, *GOOD]
 
 
 def test_json_lines_answer_has_no_line_for_column_names(traits: ModelTraits) -> None:
