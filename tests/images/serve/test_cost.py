@@ -8,6 +8,7 @@ from bench.cost import ENDPOINT, HANDLER, HANDLER_BOUNDS, TRANSFORM, Bounds, dra
 from bench.serving.costly_bodies import CostlyBody, Room, filled
 from berth.serve.limits import MEBIBYTE, RequestLimits
 from berth.serve.questions.codecs import CODECS, CSV, JSON_LINES
+from tests.files import write_files
 from tests.images.serve.conftest import Serve
 from tests.images.serve.served import Served
 
@@ -45,7 +46,5 @@ def test_costly_bodies_of_a_batch_transform_stay_within_bounds(
 
 
 def test_costly_bodies_of_a_failing_handler_stay_within_bounds(serve_model: Serve, tmp_path: Path) -> None:
-    (tmp_path / "code").mkdir(parents=True)
-    (tmp_path / "code/inference.py").write_text(HANDLER)
-    served = serve_model(tmp_path, faulty=True, **SMALL)
+    served = serve_model(write_files(tmp_path, {"code/inference.py": HANDLER}), faulty=True, **SMALL)
     assert_within(served, [body for body in handler_bodies() if not body.pause], HANDLER_BOUNDS)

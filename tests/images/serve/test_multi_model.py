@@ -12,6 +12,7 @@ from berth.runtime.engines import convert
 from berth.runtime.engines.graph import FOLDER
 from berth.runtime.engines.model_folder import find
 from tests.doubles.package_index import wheel
+from tests.files import write_files
 from tests.images.serve.conftest import Serve
 from tests.images.serve.served import Served
 from tests.unit.small_models import save_tiny_model
@@ -51,9 +52,8 @@ def folder(model_with_graph: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         tiny = folder / f"tiny{seed}/model"
         save_tiny_model(tiny, seed)
         convert.convert(find(tiny), tiny / FOLDER)
-    (folder / "code/model/code").mkdir(parents=True)
-    (folder / "code/model/code/inference.py").write_text("def model_fn(model_dir):\n    return lambda data: data\n")
-    return folder
+    handler = "def model_fn(model_dir):\n    return lambda data: data\n"
+    return write_files(folder, {"code/model/code/inference.py": handler})
 
 
 @pytest.fixture(scope="module")
@@ -134,10 +134,8 @@ def test_each_model_has_its_packages_if_only_tmp_is_writable(serve_model: Serve,
     """/tmp is small: a model whose packages do not fit gets 500, and unloading removes a model's packages."""
     values = {"one": "1", "two": "2", "large": f"'{'x' * 100_000_000}'"}
     for name, value in values.items():
-        code = tmp_path / name / "model/code"
-        code.mkdir(parents=True)
-        (code / "inference.py").write_text(HANDLER)
-        (code / "requirements.txt").write_text("--no-index\nmodel_package\n")
+        texts = {"inference.py": HANDLER, "requirements.txt": "--no-index\nmodel_package\n"}
+        code = write_files(tmp_path / name / "model/code", texts)
         (code / "model_package-1.0-py3-none-any.whl").write_bytes(wheel("model_package", f"VALUE = {value}\n"))
     options = {"read_only": True, "tmpfs": {"/tmp": "size=64m"}, "mem_limit": "1500m"}
     models = Models(serve_model(tmp_path, MULTI, at="/opt/ml/models", **options))

@@ -9,6 +9,7 @@ import pytest
 from docker.types import LogConfig
 
 from tests.doubles.package_index import wheel
+from tests.files import write_files
 from tests.images.serve.conftest import Serve, StartContainer
 from tests.images.serve.served import Served
 
@@ -31,10 +32,8 @@ ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that consists of code, with a wheel next to it."""
-    folder = tmp_path_factory.mktemp("handler") / "model"
-    (folder / "code").mkdir(parents=True)
-    (folder / "code/inference.py").write_text(HANDLER)
-    (folder / "code/requirements.txt").write_text("--no-index --find-links .\nvendored\n")
+    texts = {"code/inference.py": HANDLER, "code/requirements.txt": "--no-index --find-links .\nvendored\n"}
+    folder = write_files(tmp_path_factory.mktemp("handler") / "model", texts)
     (folder / "code/vendored-1.0-py3-none-any.whl").write_bytes(wheel("vendored", "VALUE = 7\n"))
     return folder
 

@@ -10,6 +10,7 @@ from berth.runtime import config_files
 from berth.train.planning.job import read_job
 from berth.train.run_qa.inputs import data
 from berth.train.run_qa.recipe import Paths
+from tests.files import write_files
 
 # The files and contents that SageMaker writes for a job without options.
 EVERY_JOB = {
@@ -24,12 +25,9 @@ EVERY_JOB = {
 }
 
 
-def write(root: Path, **files: object) -> Path:
-    folder = root / config_files.FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, value in files.items():
-        (folder / f"{name}.json").write_text(json.dumps(value))
-    return root
+def write(root: Path, **files: object) -> None:
+    texts = {f"{name}.json": json.dumps(value) for name, value in files.items()}
+    write_files(root / config_files.FOLDER, texts)
 
 
 def test_job_without_options(tmp_path: Path) -> None:
@@ -41,8 +39,8 @@ def test_job_without_options(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["null", "", " \n", "{}"])
 def test_entry_and_run_qa_accept_empty_files(text: str, tmp_path: Path) -> None:
-    for name in ("hyperparameters", "resourceconfig", "inputdataconfig"):
-        (write(tmp_path) / config_files.FOLDER / f"{name}.json").write_text(text)
+    names = ("hyperparameters", "resourceconfig", "inputdataconfig")
+    write_files(tmp_path / config_files.FOLDER, {f"{name}.json": text for name in names})
     assert read_job(tmp_path, {}).hosts == ("algo-1",)
     assert data.channels(Paths(tmp_path)) == frozenset()
 

@@ -12,6 +12,7 @@ import pytest
 from berth.runtime.requirements import RequirementsError, failed_install, install, readable
 from berth.serve.user_code.environment import make_environment
 from tests.doubles.package_index import PackageIndex, package_index, wheel
+from tests.files import write_files
 
 
 @pytest.mark.parametrize(
@@ -144,9 +145,7 @@ def python(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def code(tmp_path: Path) -> Path:
-    (tmp_path / "code").mkdir()
-    (tmp_path / "code/requirements.txt").write_text("far-away==1.0\n")
-    return tmp_path / "code"
+    return write_files(tmp_path / "code", {"requirements.txt": "far-away==1.0\n"})
 
 
 def installed(python: Path) -> set[str]:

@@ -11,6 +11,7 @@ import pytest
 from berth.serve.configuration.settings import ServerSettings, idle_variables, read_settings
 from berth.serve.user_code import environment
 from berth.serve.user_code.find import FUNCTIONS, NoHandler, UserCode, find_code
+from tests.files import write_files
 
 RECORDED = json.loads(Path(__file__).with_name("requests.json").read_text())["v2"]
 TEXTS = {"inference.py": "def predict_fn(data, model): ...\n", "train.py": "print('trains')\n", "train.sh": "python\n"}
@@ -74,10 +75,7 @@ def environment_of(request: dict[str, Any]) -> dict[str, str]:
 
 def write_code(request: dict[str, Any], folder: Path) -> None:
     """Write the files that the request names, as the archive has them."""
-    for name in request.get("Code", []):
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(TEXTS[path.name])
+    write_files(folder, {name: TEXTS[Path(name).name] for name in request.get("Code", [])})
 
 
 def test_every_recorded_request_has_an_expectation() -> None:

@@ -18,6 +18,7 @@ from starlette.testclient import TestClient
 from berth.images.pins import pins
 from berth.serve.http.app import create_app
 from berth.serve.limits import MEBIBYTE
+from tests.files import write_files
 from tests.unit.serve.in_process import ONE, error_of, failure_of, ready_service
 
 HANDLER = """
@@ -46,10 +47,7 @@ QUESTION = json.dumps({"inputs": ONE}).encode()
 @pytest.fixture(scope="module")
 def handler_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model whose handler answers with what it was called with."""
-    folder = tmp_path_factory.mktemp("handler") / "model"
-    (folder / "code").mkdir(parents=True)
-    (folder / "code/inference.py").write_text(HANDLER)
-    return folder
+    return write_files(tmp_path_factory.mktemp("handler") / "model", {"code/inference.py": HANDLER})
 
 
 @pytest.fixture(scope="module")

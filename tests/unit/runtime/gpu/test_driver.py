@@ -11,6 +11,7 @@ import pytest
 from berth.runtime import subprocesses
 from berth.runtime.gpu import driver
 from berth.runtime.gpu.driver import Device, DriverState
+from tests.files import write_files
 
 V100 = "Tesla V100-SXM2-16GB:7.0"
 
@@ -37,8 +38,7 @@ def test_cuinit_code_has_name_of_driver(fake: dict[str, str]) -> None:
 
 
 def test_closed_device_nodes_are_listed(tmp_path: Path) -> None:
-    (tmp_path / "dev").mkdir()
-    (tmp_path / "dev/nvidia0").touch()
+    write_files(tmp_path, {"dev/nvidia0": ""})
     (tmp_path / "dev/nvidiactl").mkdir()  # opening a folder for writing fails even for root
     assert driver._closed(tmp_path) == (
         f"{tmp_path}/dev/nvidiactl: Is a directory",
@@ -105,9 +105,7 @@ def test_closed_wsl_device_is_listed(tmp_path: Path) -> None:
     ],
 )
 def test_count_gpus(tmp_path: Path, nodes: list[str], environ: dict[str, str], count: int) -> None:
-    (tmp_path / "dev").mkdir()
-    for node in nodes:
-        (tmp_path / "dev" / node).touch()
+    write_files(tmp_path / "dev", dict.fromkeys(nodes, ""))
     assert driver.count_gpus(tmp_path, environ) == count
 
 
@@ -118,9 +116,8 @@ def test_count_gpus(tmp_path: Path, nodes: list[str], environ: dict[str, str], c
 def test_torch_cuda_does_not_import_torch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, cuda: str | None
 ) -> None:
-    (tmp_path / "torch").mkdir()
-    (tmp_path / "torch/__init__.py").write_text("raise AssertionError('imported')")
-    (tmp_path / "torch/version.py").write_text(f"__version__ = '2.13.0'\n{text}")
+    version = f"__version__ = '2.13.0'\n{text}"
+    write_files(tmp_path / "torch", {"__init__.py": "raise AssertionError('imported')", "version.py": version})
     done = subprocess.run(
         [sys.executable, "-P", "-c", "from berth.runtime.gpu.driver import torch_cuda; print(torch_cuda())"],
         env={**os.environ, "PYTHONPATH": str(tmp_path)},

@@ -12,6 +12,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
+from tests.files import write_files
 from tests.unit.serve.http.server_process import serving
 
 pytestmark = pytest.mark.nightly
@@ -168,9 +169,8 @@ def test_example_can_be_selected_again_after_an_edit(page: WebDriver) -> None:
 
 
 def test_page_of_a_handler_has_no_form(browser: WebDriver, tmp_path: Path) -> None:
-    (tmp_path / "model/code").mkdir(parents=True)
-    (tmp_path / "model/code/inference.py").write_text("def model_fn(folder):\n    return lambda data: data\n")
-    with serving(tmp_path) as server:
+    handler = "def model_fn(folder):\n    return lambda data: data\n"
+    with serving(write_files(tmp_path, {"model/code/inference.py": handler})) as server:
         server.wait_for("/ping", 200)
         browser.get(f"{server.client.base_url}/")
         wait(browser, lambda: text_of(browser, "progress"))

@@ -16,6 +16,7 @@ import pytest
 
 from berth.serve.http.server import FINISH_WITHIN
 from berth.serve.http.sockets import listen
+from tests.files import write_files
 from tests.ports import free_port
 from tests.unit.serve.http.server_process import serving
 
@@ -107,9 +108,7 @@ NEVER = "import time\ndef model_fn(model_dir): ...\ndef predict_fn(data, model):
 
 @pytest.mark.slow
 def test_slow_request_gets_503_before_sagemakers_sigkill(tmp_path: Path) -> None:
-    (tmp_path / "model/code").mkdir(parents=True)
-    (tmp_path / "model/code/inference.py").write_text(NEVER)
-    with serving(tmp_path, run=("-c", STOPPED_SOON)) as server:
+    with serving(write_files(tmp_path, {"model/code/inference.py": NEVER}), run=("-c", STOPPED_SOON)) as server:
         server.wait_for("/ping", 200)
         with ThreadPoolExecutor() as clients:
             pending = clients.submit(server.client.post, "/invocations", json=1)
@@ -147,11 +146,9 @@ def predict_fn(data, model):
 @pytest.mark.parametrize("own", [{}, {"OMP_NUM_THREADS": "3", "HF_HUB_OFFLINE": "1"}], ids=["default", "set"])
 def test_handler_inherits_thread_share_and_hub_setting(own: dict[str, str], tmp_path: Path) -> None:
     """A worker starts with OMP_NUM_THREADS, by default its share of the CPUs; HF_HUB_OFFLINE is as the user set it."""
-    (tmp_path / "model/code").mkdir(parents=True)
-    (tmp_path / "model/code/inference.py").write_text(ENVIRONMENT)
     workers = str(len(os.sched_getaffinity(0)))
     environment = {"OMP_NUM_THREADS": "", "SAGEMAKER_MODEL_SERVER_WORKERS": workers, **own}
-    with serving(tmp_path, **environment) as server:
+    with serving(write_files(tmp_path, {"model/code/inference.py": ENVIRONMENT}), **environment) as server:
         server.wait_for("/ping", 200)
         threads = own.get("OMP_NUM_THREADS", "1")
         assert server.client.post("/invocations", json="OMP_NUM_THREADS").json() == [threads, threads]

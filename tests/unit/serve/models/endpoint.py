@@ -13,6 +13,7 @@ from berth.serve.models.registry import ModelRegistry
 from berth.serve.workers.pool import WorkerPool
 from berth.serve.workers.worker import WorkerSettings
 from tests.doubles.package_index import wheel
+from tests.files import write_files
 
 ECHO = "def model_fn(model_dir):\n    return lambda data: data\n"
 
@@ -58,7 +59,4 @@ def add_model(endpoint: Endpoint, name: str, source: Path | None = None, **files
     folder.mkdir(parents=True)
     if source:
         shutil.copytree(source, folder, dirs_exist_ok=True)
-    for file, text in files.items():
-        (folder / "code").mkdir(exist_ok=True)
-        (folder / "code" / file.replace("_", ".")).write_text(text)
-    return folder
+    return write_files(folder, {f"code/{name.replace('_', '.')}": text for name, text in files.items()})

@@ -7,10 +7,9 @@ import pytest
 
 from berth.serve.errors import ServeError
 from berth.serve.models.folder import find_folder, needed_memory
+from tests.files import write_files
 from tests.unit.serve.in_process import error_of
 from tests.unit.serve.models.endpoint import ECHO, Endpoint, add_model
-
-HANDLER = "code/inference.py"
 
 
 @pytest.mark.slow
@@ -74,10 +73,7 @@ def root(tmp_path: Path) -> Path:
 )
 def test_find_folder_refuses_paths_without_a_model(root: Path, name: str, fact: str) -> None:
     (root / "loop").symlink_to(root / "loop")
-    (root / "file").touch()
-    (root / "model.tar.gz").touch()
-    (root / "packed").mkdir()
-    (root / "packed/model.tar.gz").touch()
+    write_files(root, {"file": "", "model.tar.gz": "", "packed/model.tar.gz": ""})
     (root / "empty").mkdir()
     (root.parent / "outside").mkdir()
     (root / "link-out").symlink_to(root.parent / "outside")
@@ -90,8 +86,7 @@ def test_find_folder_refuses_paths_without_a_model(root: Path, name: str, fact: 
 
 @pytest.mark.parametrize("name", ["a.b-c_d", "\N{SNOWMAN} model", "x" * 255], ids=ascii)
 def test_find_folder_accepts_a_folder_with_code(root: Path, name: str) -> None:
-    (root / name / "code").mkdir(parents=True)
-    (root / name / HANDLER).touch()
+    write_files(root / name, {"code/inference.py": ""})
     assert find_folder(f"{root}/{name}", [root]) == root / name
 
 
@@ -130,11 +125,8 @@ def test_status_of_a_worker_that_can_not_be_started(endpoint: Endpoint, number: 
 
 
 def test_needed_memory_of_weights_and_of_code(tmp_path: Path) -> None:
-    (tmp_path / "openvino").mkdir()
-    (tmp_path / "openvino/fp32.bin").write_bytes(b"x" * 1000)
-    (tmp_path / "model.safetensors").write_bytes(b"x" * 1000)
+    write_files(tmp_path, {"openvino/fp32.bin": "x" * 1000, "model.safetensors": "x" * 1000})
     (tmp_path / "dangling.bin").symlink_to(tmp_path / "nothing")
     assert needed_memory(tmp_path) == 160_003_500
-    (tmp_path / "code").mkdir()
-    (tmp_path / "code/inference.py").write_bytes(b"pass")
+    write_files(tmp_path, {"code/inference.py": "pass"})
     assert needed_memory(tmp_path) == 300_002_004

@@ -6,15 +6,13 @@ import pytest
 
 from berth.runtime.engines.model_folder import ModelFilesError
 from berth.serve.user_code.find import FUNCTIONS, NoHandler, UserCode, find_code
+from tests.files import write_files
 
 HANDLER = "def predict_fn(data, model):\n    return data\n"
 
 
 def write(root: Path, name: str, text: str = HANDLER) -> Path:
-    path = root / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, "utf-8")
-    return path
+    return write_files(root, {name: text}) / name
 
 
 def handler_in(root: Path, **environ: str) -> Path | None:
