@@ -147,7 +147,7 @@ registry: base .venv/tested .venv/bin/docker-registry ## test pushes of the buil
 
 .PHONY: local-mode
 local-mode: .venv/tested .venv-sdk2/installed .venv-sdk3/installed ## test the built images with the real SageMaker SDKs in local mode
-	$(PYTHON) -m pytest $(SELECTED) $(SLOWEST) tests/local_mode
+	$(PYTHON) -m pytest $(SELECTED) $(IN_PARALLEL) $(SLOWEST) tests/local_mode
 
 .PHONY: requests
 requests: .venv/tested .venv-sdk2/installed .venv-sdk3/installed ## record what the SDKs send for jobs and endpoints, for the unit tests

@@ -18,6 +18,8 @@ TOGETHER = {
         "tests/images/files/test_files.py",
     ),
     "second engine": ("tests/registry/test_push.py", "tests/registry/test_push_faults.py"),
+    # Its hosts are called algo-1, algo-2 in every job, and all jobs share a network.
+    "SDK v3": ("tests/local_mode/test_sdk3.py", "tests/local_mode/test_examples.py"),
 }
 _GROUPS = {file: group for group, files in TOGETHER.items() for file in files}
 

@@ -13,6 +13,7 @@ model_files         the files that a model folder must hold
 other_models        recognises folders without a usable model: an adapter, a pickle, checkpoints …
 served_model        whether the server can answer questions with a model, from its files and config.json
 splits              which channels run_qa reads for which task
+words               a noun with its number, the first of many names
 host_names          short lists of host names
 gpu_hosts           GPUs and drivers of SageMaker's hosts, the driver that each CUDA needs, AMIs with a newer one
 variables           finds misspelt environment variables

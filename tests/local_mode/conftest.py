@@ -11,6 +11,8 @@ import pytest
 from berth.common import engine, labels
 from tests.local_mode.sdk import run
 
+NETWORK = "sagemaker-local"
+"""All jobs and endpoints of local mode share it."""
 FIT, PASTE = (Path(__file__).with_name(name) for name in ("fit_and_predict.py", "paste.py"))
 
 
@@ -53,11 +55,26 @@ def fit(tmp_path: Path, run_sdk: Run) -> Fit:
 
 
 def remove_what_the_sdk_left(client: docker.DockerClient, work: Path) -> None:
-    """Removes the stopped containers that local mode leaves, but not its network, which others may use."""
+    """Removes the stopped containers that local mode leaves."""
     for container in client.containers.list(all=True, filters={"label": labels.KIT}):
         if container.labels.get("com.docker.compose.project.working_dir", "").startswith(str(work)):
             container.remove(force=True)
-    for network in client.networks.list(names=["sagemaker-local"]):
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Create local mode's network: jobs that start together would each create one of that name."""
+    if _starts_the_others(session) and not (client := engine.connect()).networks.list(names=[NETWORK]):
+        client.networks.create(NETWORK, labels={"com.docker.compose.network": NETWORK})
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Remove it after the jobs of all processes, if nobody else uses it."""
+    for network in engine.connect().networks.list(names=[NETWORK]) if _starts_the_others(session) else ():
         network.reload()
         if not network.containers:
             network.remove()
+
+
+def _starts_the_others(session: pytest.Session) -> bool:
+    """Whether this process starts those that run the tests."""
+    return not hasattr(session.config, "workerinput") and not session.config.option.collectonly

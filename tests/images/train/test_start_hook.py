@@ -53,11 +53,9 @@ def test_ranks_without_gpu_train_together_under_both_launchers(train: Host, laun
 
 
 def test_hook_changes_nothing_in_a_single_python(train: Host) -> None:
-    """It imports only its own modules, each in less than 10 ms, prints nothing and sets no variable."""
+    """It imports only its own modules, prints nothing and sets no variable."""
     code = "import os, sys; print(os.environ.get('ACCELERATE_USE_CPU'), *(m for m in sys.modules if m[:5] == 'berth'))"
-    result = train.run(f'{LIMIT} python -X importtime -c "{code}"')
+    result = train.run(f'{LIMIT} python -c "{code}"')
     hook = ("start_hook", "after_import", "smdistributed_finder")
     modules = ["berth", "berth.train", "berth.train.startup", *(f"berth.train.startup.{name}" for name in hook)]
-    assert result.stdout == f"None {' '.join(modules)}\n"
-    times = re.findall(r"\| *(\d+) \| *berth\.train\.startup\.\w+$", result.stderr, re.MULTILINE)
-    assert [int(time) < 10_000 for time in times] == [True] * len(hook)
+    assert (result.stdout, result.stderr) == (f"None {' '.join(modules)}\n", "")
