@@ -5,11 +5,13 @@ import struct
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 from docker.errors import APIError
 from requests import Response
+
+from tests.doubles.http_server import QuietHandler, running
 
 VERSION = {"ApiVersion": "1.43", "MinAPIVersion": "1.24", "Version": "24.0.0", "Components": [{"Name": "Engine"}]}
 FAILURE = (500, {"message": "open /var/lib/docker/repositories.json: input/output error"})
@@ -51,11 +53,11 @@ class EngineDouble(ThreadingHTTPServer):
         return f"tcp://127.0.0.1:{self.server_port}"
 
 
-class _Answer(BaseHTTPRequestHandler):
+class _Answer(QuietHandler):
     protocol_version = "HTTP/1.1"
     server: EngineDouble
 
-    def _answer(self) -> None:
+    def do_GET(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
         path = self.path.partition("?")[0]
         if path.startswith("/v1."):
@@ -68,13 +70,7 @@ class _Answer(BaseHTTPRequestHandler):
             return self._attach()
         status, document = self.server.answers.get(request, self.server.otherwise)
         body = document.encode() if isinstance(document, str) else json.dumps(document).encode()
-        self.send_response(status)
-        if status != 204:
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD" and status != 204:
-            self.wfile.write(body)
+        self.answer(status, b"" if status == 204 else body, {"Content-Type": "application/json"})
 
     def _attach(self) -> None:
         """The container's output from its start on, in frames, as the engine sends it."""
@@ -89,21 +85,13 @@ class _Answer(BaseHTTPRequestHandler):
                 self.wfile.write(struct.pack(">BxxxL", stream, len(text)) + text)
         self.close_connection = True
 
-    do_GET = do_POST = do_DELETE = do_HEAD = _answer
-
-    def log_message(self, *_: object) -> None:
-        pass
+    do_POST = do_DELETE = do_HEAD = do_GET
 
 
 @contextmanager
 def engine_double(
     answers: Mapping[str, tuple[int, Any]] | None = None, otherwise: tuple[int, Any] = FAILURE, output: Any = (b"", b"")
 ) -> Iterator[EngineDouble]:
-    with EngineDouble(answers or {}, otherwise, output) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    server = EngineDouble(answers or {}, otherwise, output)
+    with running(server):
+        yield server

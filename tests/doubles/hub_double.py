@@ -9,11 +9,10 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from tests.doubles.http_server import serving
+from tests.doubles.http_server import QuietHandler, serving
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -41,19 +40,10 @@ def hub_of(hub: HubDouble) -> Iterator[HubDouble]:
         yield hub
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     hub: HubDouble
 
-    def do_HEAD(self) -> None:
-        self._answer()
-
     def do_GET(self) -> None:
-        self._answer()
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-    def _answer(self) -> None:
         path = unquote(urlsplit(self.path).path)
         self.hub.requests.append(f"{self.command} {path}")
         parts = path.strip("/").split("/")
@@ -63,35 +53,29 @@ class _Handler(BaseHTTPRequestHandler):
             name, rest = "/".join(parts[:2]), parts[2:]
         folder = self.hub.models.get(name)
         if folder is None or (self.hub.token and self.headers["Authorization"] != f"Bearer {self.hub.token}"):
-            return self._send(401, b"{}", {"X-Error-Code": "RepoNotFound"})
+            return self.answer(401, b"{}", {"X-Error-Code": "RepoNotFound"})
         if name in self.hub.gated:
-            return self._send(403, b"{}", {"X-Error-Code": "GatedRepo"})
+            return self.answer(403, b"{}", {"X-Error-Code": "GatedRepo"})
         kind, revision, *inner = [*rest, "", ""][: max(2, len(rest))]
         if revision not in ("main", COMMIT):
-            return self._send(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
+            return self.answer(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
         files = {str(each.relative_to(folder)): each for each in sorted(folder.rglob("*")) if each.is_file()}
         if kind == "revision":
             info = {"id": name, "sha": COMMIT, "siblings": [{"rfilename": each} for each in files]}
-            return self._send(200, json.dumps(info).encode())
+            return self.answer(200, json.dumps(info).encode())
         if kind == "tree":
             tree = [
                 {"type": "file", "path": each, "size": path.stat().st_size, "oid": _hash(path.read_bytes())}
                 for each, path in files.items()
             ]
-            return self._send(200, json.dumps(tree).encode())
+            return self.answer(200, json.dumps(tree).encode())
         file = files.get("/".join(inner))
         if kind != "resolve" or file is None:
-            return self._send(404, b"{}", {"X-Error-Code": "EntryNotFound"})
+            return self.answer(404, b"{}", {"X-Error-Code": "EntryNotFound"})
         content = file.read_bytes()
-        return self._send(200, content, {"ETag": f'"{_hash(content)}"', "X-Repo-Commit": COMMIT})
+        return self.answer(200, content, {"ETag": f'"{_hash(content)}"', "X-Repo-Commit": COMMIT})
 
-    def _send(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+    do_HEAD = do_GET
 
 
 def _hash(content: bytes) -> str:

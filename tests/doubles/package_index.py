@@ -10,7 +10,6 @@ import http.server
 import io
 import json
 import ssl
-import threading
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.doubles.certificates import make_certificate
-from tests.doubles.http_server import serving
+from tests.doubles.http_server import QuietHandler, running, serving
 
 LOGIN = "reader:pa55word"
 
@@ -59,28 +58,22 @@ class PackageIndex:
     """The paths of all requests with the right login, in order."""
 
 
-class _Handler(http.server.SimpleHTTPRequestHandler):
+class _Handler(QuietHandler, http.server.SimpleHTTPRequestHandler):
     def __init__(self, *arguments: object, requests: list[str], **options: object) -> None:
         self.requests = requests
         super().__init__(*arguments, **options)  # type: ignore[arg-type]
 
     def do_GET(self) -> None:
         if self.headers.get("Authorization") != f"Basic {base64.b64encode(LOGIN.encode()).decode()}":
-            self.send_response(401)
-            self.send_header("WWW-Authenticate", 'Basic realm="index"')
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        self.requests.append(self.path)
-        super().do_GET()
+            self.answer(401, headers={"WWW-Authenticate": 'Basic realm="index"'})
+        else:
+            self.requests.append(self.path)
+            super().do_GET()
 
     def end_headers(self) -> None:
         if self.path.endswith(".whl"):
             self.send_header("Cache-Control", "max-age=365000000, immutable")  # as PyPI sends with its files
         super().end_headers()
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass
 
 
 @contextmanager
@@ -96,14 +89,11 @@ def package_index(folder: Path, modules: Mapping[str, str], host: str = "127.0.0
     context.load_cert_chain(made.certificate, made.key)
     requests: list[str] = []
     handler = partial(_Handler, directory=str(pages), requests=requests)
-    with http.server.ThreadingHTTPServer((host, 0), handler) as server:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        place = f"{host}:{server.server_port}/simple"
+    server = http.server.ThreadingHTTPServer((host, 0), handler)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    place = f"{host}:{server.server_port}/simple"
+    with running(server):
         yield PackageIndex(f"https://{LOGIN}@{place}", f"https://***@{place}", made.ca, requests)
-        server.shutdown()
-        thread.join()
 
 
 @dataclass
@@ -130,7 +120,7 @@ class JsonIndex:
         return file
 
 
-class _JsonHandler(http.server.BaseHTTPRequestHandler):
+class _JsonHandler(QuietHandler):
     protocol_version = "HTTP/1.1"
 
     def __init__(self, *arguments: object, index: JsonIndex) -> None:
@@ -147,26 +137,15 @@ class _JsonHandler(http.server.BaseHTTPRequestHandler):
                 for each, facts in index.facts.items()
                 if each.partition("-")[0].replace("_", "-") == name
             ]
-            self.answer(200 if files else 404, json.dumps({"name": name, "files": files}).encode())
+            # Tests may share a cache: pages change, files stay.
+            page = {"Content-Type": "application/vnd.pypi.simple.v1+json", "Cache-Control": "no-store"}
+            self.answer(200 if files else 404, json.dumps({"name": name, "files": files}).encode(), page)
         elif name not in index.files:
-            self.answer(404, b"")
+            self.answer(404)
         else:
-            self.answer(200, index.files[name])
-
-    def answer(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", "application/vnd.pypi.simple.v1+json")
-        # Tests may share a cache: files stay, pages change.
-        self.send_header("Cache-Control", "no-store" if self.path.startswith("/simple/") else "max-age=9999, immutable")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
+            self.answer(200, index.files[name], {"Cache-Control": "max-age=9999, immutable"})
 
     do_HEAD = do_GET
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass
 
 
 @contextmanager

@@ -1,12 +1,14 @@
 """An HTTP server on loopback whose answers a test defines, for the client in bench/serving/load.py."""
 
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack
+from http.server import ThreadingHTTPServer
 
 import pytest
 
-Behaviour = Callable[[BaseHTTPRequestHandler, bytes], None]
+from tests.doubles.http_server import QuietHandler, running
+
+Behaviour = Callable[[QuietHandler, bytes], None]
 
 
 class FakeServer(ThreadingHTTPServer):
@@ -19,7 +21,7 @@ class FakeServer(ThreadingHTTPServer):
         self.connections = 0
         self.requests: list[tuple[str, bytes]] = []
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(QuietHandler):
             protocol_version = "HTTP/1.1"
             disable_nagle_algorithm = True
 
@@ -34,9 +36,6 @@ class FakeServer(ThreadingHTTPServer):
 
             do_GET = do_POST
 
-            def log_message(handler, *_: object) -> None:
-                """Log nothing."""
-
         super().__init__(("127.0.0.1", 0), Handler)
 
     @property
@@ -47,14 +46,11 @@ class FakeServer(ThreadingHTTPServer):
 @pytest.fixture
 def serve() -> Iterator[Callable[[Behaviour], FakeServer]]:
     """Starts a server that answers with `behave`."""
-    started: list[FakeServer] = []
+    with ExitStack() as stack:
 
-    def start(behave: Behaviour) -> FakeServer:
-        started.append(FakeServer(behave))
-        threading.Thread(target=started[-1].serve_forever, args=(0.05,), daemon=True).start()
-        return started[-1]
+        def start(behave: Behaviour) -> FakeServer:
+            server = FakeServer(behave)
+            stack.enter_context(running(server))
+            return server
 
-    yield start
-    for server in started:
-        server.shutdown()
-        server.server_close()
+        yield start

@@ -4,26 +4,19 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
 
 from bench.serving import load
+from tests.doubles.http_server import QuietHandler
 
 BODIES = [b"%d" % number for number in range(30)]
-Serve = Callable[[Callable[[BaseHTTPRequestHandler, bytes], None]], Any]
+Serve = Callable[[Callable[[QuietHandler, bytes], None]], Any]
 
 
-def answer(handler: BaseHTTPRequestHandler, status: int, body: bytes) -> None:
-    handler.send_response(status)
-    handler.send_header("Content-Length", str(len(body)))
-    handler.end_headers()
-    handler.wfile.write(body)
-
-
-def echo(handler: BaseHTTPRequestHandler, body: bytes) -> None:
-    answer(handler, 200, b"heard " + body)
+def echo(handler: QuietHandler, body: bytes) -> None:
+    handler.answer(200, b"heard " + body)
 
 
 def test_closed_loop_sends_each_body_once_on_persistent_connections(serve: Serve) -> None:
@@ -43,7 +36,7 @@ def test_closed_loop_keeps_concurrency(serve: Serve, at_once: int) -> None:
     together = threading.Barrier(at_once)
     in_flight, most = 0, 0
 
-    def wait_for_others(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+    def wait_for_others(handler: QuietHandler, body: bytes) -> None:
         nonlocal in_flight, most
         with lock:
             in_flight += 1
@@ -60,7 +53,7 @@ def test_closed_loop_keeps_concurrency(serve: Serve, at_once: int) -> None:
 def test_open_loop_does_not_wait_for_answers(serve: Serve) -> None:
     all_sent = threading.Barrier(22)  # 20 requests and two pings
 
-    def wait_for_others(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+    def wait_for_others(handler: QuietHandler, body: bytes) -> None:
         all_sent.wait(30)
         echo(handler, body)
 
@@ -87,10 +80,10 @@ def test_times_count_from_the_due_time(serve: Serve, monkeypatch: pytest.MonkeyP
     assert measured.replies[0].seconds >= measured.replies[0].late
 
 
-def raw(data: bytes, *, close: bool = False) -> Callable[[BaseHTTPRequestHandler, bytes], None]:
+def raw(data: bytes, *, close: bool = False) -> Callable[[QuietHandler, bytes], None]:
     """A server that sends these bytes for every request; close: it then closes the connection."""
 
-    def behave(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+    def behave(handler: QuietHandler, body: bytes) -> None:
         handler.wfile.write(data)
         handler.close_connection = close
 

@@ -3,7 +3,6 @@
 import base64
 import json
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,14 +16,14 @@ from berth.common.errors import UserError
 from berth.ecr.repositories import aws_errors
 from berth.ecr.repositories.aws import Aws
 from berth.ecr.repositories.names import EcrRegistry
-from tests.doubles.http_server import serving
+from tests.doubles.http_server import QuietHandler, serving
 
 ACCOUNT = "123456789012"  # moto's own
 REGISTRY = EcrRegistry(ACCOUNT, "eu-west-1")
 ARN = REGISTRY.arn("berth-train")
 
 
-class FaultyAws(BaseHTTPRequestHandler):
+class FaultyAws(QuietHandler):
     """A double of AWS that gives `answers` one after the other, and repeats the last."""
 
     answers: ClassVar[list[tuple[int, str]]] = []
@@ -33,14 +32,7 @@ class FaultyAws(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.requests.append(self.rfile.read(int(self.headers["Content-Length"])))
         status, body = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        self.send_response(status)
-        self.send_header("Content-Type", "application/x-amz-json-1.1")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-    def log_message(self, *_: object) -> None:
-        pass
+        self.answer(status, body.encode(), {"Content-Type": "application/x-amz-json-1.1"})
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import json
 import threading
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +17,7 @@ from berth.common.errors import UserError
 from berth.images.build import base
 from berth.images.build.plan import Base
 from berth.images.pins import pins, pins_file
-from tests.doubles.http_server import serving
+from tests.doubles.http_server import QuietHandler, serving
 
 PINS = pins_file.load()
 PINNED, IMPORTED = PINS.base_image, PINS.imported_base
@@ -156,13 +155,9 @@ def test_pull_from_silent_registry_times_out(monkeypatch: pytest.MonkeyPatch) ->
     """The engine accepts the pull and sends nothing; the SDK would wait for ever."""
     monkeypatch.setattr(base, "PULL_SILENCE_S", 0.5)
 
-    class Silent(BaseHTTPRequestHandler):
+    class Silent(QuietHandler):
         def do_GET(self) -> None:
-            body = b'{"ApiVersion": "1.41"}'
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.answer(200, b'{"ApiVersion": "1.41"}')
 
         def do_POST(self) -> None:
             ended.wait(60)

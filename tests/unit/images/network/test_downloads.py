@@ -3,7 +3,6 @@
 import base64
 import errno
 import hashlib
-import http.server
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +16,7 @@ from berth.images.network import build_files, downloads
 from berth.images.network.build_files import WantedFile
 from berth.images.network.downloads import FileSource
 from berth.images.pins import pins
-from tests.doubles.http_server import serving
+from tests.doubles.http_server import QuietHandler, serving
 
 BYTES = b"the content of a file that is no package" * 1000
 SHA256 = hashlib.sha256(BYTES).hexdigest()
@@ -26,7 +25,7 @@ FILE = pins.PinnedFile("efa", "1.0", "efa-1.0.tar.gz", "", SHA256, key_url="http
 WANTED = build_files.with_signature(FILE)[0]
 
 
-class Mirror(http.server.BaseHTTPRequestHandler):
+class Mirror(QuietHandler):
     """A file server with faults: its first `drops` answers break off in the middle; `status` replaces 200."""
 
     content: ClassVar[dict[str, bytes]] = {}
@@ -46,16 +45,10 @@ class Mirror(http.server.BaseHTTPRequestHandler):
         elif body is None:
             self.send_error(404)
         else:
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.send_header("Content-Encoding", "gzip")  # as some servers send for every .tar.gz
-            self.end_headers()
             half = type(self).drops > 0
             type(self).drops -= half
-            self.wfile.write(body[: len(body) // 2] if half else body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+            headers = {"Content-Length": str(len(body)), "Content-Encoding": "gzip"}  # as some send for every .tar.gz
+            self.answer(200, body[: len(body) // 2] if half else body, headers)
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,6 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -14,7 +13,7 @@ import pytest
 from berth.common.errors import UserError
 from berth.local.serve import endpoint
 from berth.local.signals import Interrupted
-from tests.doubles.http_server import serving
+from tests.doubles.http_server import QuietHandler, serving
 
 
 def test_require_port_refuses_port_in_use() -> None:
@@ -166,18 +165,15 @@ def test_ready_text_has_a_request_for_the_model_or_its_handler(
     assert "/invocations" in ready.splitlines()[1]
 
 
-class Scripted(BaseHTTPRequestHandler):
+class Scripted(QuietHandler):
     """An endpoint that answers one question, and any other with status 400."""
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        good = body == {"inputs": {"question": "Rain?", "context": "It rains."}}
-        self.send_response(200 if good else 400)
-        self.end_headers()
-        self.wfile.write(b'{"score": 0.5, "start": 3, "end": 8, "answer": "rains"}' if good else b"no rain")
-
-    def log_message(self, *arguments: object) -> None:
-        """Prints nothing."""
+        if body == {"inputs": {"question": "Rain?", "context": "It rains."}}:
+            self.answer(200, b'{"score": 0.5, "start": 3, "end": 8, "answer": "rains"}')
+        else:
+            self.answer(400, b"no rain")
 
 
 def test_ask(monkeypatch: pytest.MonkeyPatch) -> None:
