@@ -13,9 +13,10 @@ from berth.ecr.registry.challenge import Credentials, Login
 from berth.ecr.registry.client import Registry as Client
 from berth.ecr.registry.transport import Transport
 from tests.doubles.certificates import Certificate, make_certificate
+from tests.doubles.http_server import running as serving
 from tests.registry.blobs import PART
 from tests.registry.ecr_double import ecr_double
-from tests.registry.fault_proxy import FaultProxy, proxying
+from tests.registry.fault_proxy import FaultProxy
 from tests.registry.machine import Machine
 from tests.registry.registries import Registry, running
 
@@ -81,7 +82,9 @@ def make_proxy() -> Iterator[MakeProxy]:
 
         def make(upstream: Registry, **options: object) -> FaultProxy:
             ca = upstream.certificate.ca if upstream.certificate else None
-            return stack.enter_context(proxying(FaultProxy(upstream.url, ca=ca, **options)))  # type: ignore[arg-type]
+            proxy = FaultProxy(upstream.url, ca=ca, **options)  # type: ignore[arg-type]
+            stack.enter_context(serving(proxy))
+            return proxy
 
         yield make
 

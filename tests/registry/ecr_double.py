@@ -22,7 +22,8 @@ from moto.server import ThreadedMotoServer
 from berth.ecr.registry.challenge import Credentials
 from berth.ecr.repositories.names import EcrRegistry
 from tests.doubles.certificates import make_certificate
-from tests.registry.fault_proxy import FaultProxy, proxying
+from tests.doubles.http_server import running as serving
+from tests.registry.fault_proxy import FaultProxy
 from tests.registry.registries import Registry, running
 
 ACCOUNT = "123456789012"
@@ -100,7 +101,8 @@ def ecr_double(folder: Path, *, faults: bool = True) -> Iterator[EcrDouble]:
                 proxy = FaultProxy(
                     registry.url, certificate=certificate.certificate, key=certificate.key, address=address, port=443
                 )
-                double.proxies[region] = stack.enter_context(proxying(proxy))
+                stack.enter_context(serving(proxy))
+                double.proxies[region] = proxy
             stack.enter_context(_hosts_line(host, address))
             stack.enter_context(_trusted_ca(host, certificate.ca))
         yield double

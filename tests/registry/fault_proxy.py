@@ -18,14 +18,14 @@ import ssl
 import struct
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from berth.ecr.registry.challenge import Credentials
+from tests.doubles.http_server import QuietHandler
 
 _PIECE = 1 << 16
 _UPLOADS = r"/v2/.+/blobs/uploads/"
@@ -68,12 +68,16 @@ class Fault:
         return self.skip < self.matches <= self.skip + self.times
 
 
-class FaultProxy:
-    """Listens on a loopback port of its own from `start` to `stop`; `upstream` is the registry's URL.
+class FaultProxy(ThreadingHTTPServer):
+    """Listens on a loopback port of its own; `upstream` is the registry's URL.
 
     ca: the CA of an upstream with TLS; certificate and key make the proxy itself speak TLS. credentials: sent to the
     upstream instead of the client's, so that the client can use any token.
     """
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 64
 
     def __init__(
         self,
@@ -86,43 +90,28 @@ class FaultProxy:
         address: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
+        super().__init__((address, port), _Handler)
         self.requests: list[Request] = []
         self.lock = threading.Lock()
         self.authorization = _basic(credentials) if credentials else None
         self.refused: set[str] = set()
-        self.challenge = 'Basic realm="fault proxy"'
         self._faults: list[Fault] = []
         self._expires_after: int | None = None
-        self._upstream = urlsplit(upstream)
-        self._context = ssl.create_default_context(cafile=ca) if self._upstream.scheme == "https" else None
-        self._server = _Server((address, port), _Handler)
-        self._server.proxy = self
-        self.port = self._server.server_port
+        self.upstream = urlsplit(upstream)
+        self._context = ssl.create_default_context(cafile=ca) if self.upstream.scheme == "https" else None
         self.scheme = "https" if certificate else "http"
         if certificate:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(certificate, key)
             # The handshake runs in the connection's thread, so a client without one does not block others.
-            self._server.socket = context.wrap_socket(
-                self._server.socket, server_side=True, do_handshake_on_connect=False
-            )
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+            self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
 
     @property
     def host(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"127.0.0.1:{self.server_port}"
 
-    @property
-    def url(self) -> str:
-        return f"{self.scheme}://{self.host}"
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+    def handle_error(self, *_: Any) -> None:
+        """Ignores clients that go away: tests do that."""
 
     def answer(
         self,
@@ -186,7 +175,7 @@ class FaultProxy:
         with self.lock:
             self.requests.append(request)
             if request.authorization and request.authorization in self.refused:
-                return Fault(".*", "", 0, 1, 401, {"WWW-Authenticate": self.challenge})
+                return Fault(".*", "", 0, 1, 401, {"WWW-Authenticate": 'Basic realm="fault proxy"'})
             # Every fault counts every matching request, even if another fault applies.
             struck = [fault for fault in self._faults if fault.strikes(request.method, request.path)]
             return struck[0] if struck else None
@@ -201,59 +190,41 @@ class FaultProxy:
                 self._expires_after = None
 
     def connect(self) -> http.client.HTTPConnection:
-        host, port = self._upstream.hostname or "", self._upstream.port
+        host, port = self.upstream.hostname or "", self.upstream.port
         if self._context:
             return http.client.HTTPSConnection(host, port, context=self._context, timeout=300)
         return http.client.HTTPConnection(host, port, timeout=300)
 
     def location(self, value: str, host: str) -> str:
-        """Rewrites an address of the upstream to the proxy's, with the host name that the client uses."""
+        """Rewrites an absolute address, which can only be the upstream's, to the proxy's."""
         parts = urlsplit(value)
-        return (
-            value
-            if parts.netloc not in ("", self._upstream.netloc)
-            else parts._replace(scheme=self.scheme, netloc=host).geturl()
-        )
-
-    @property
-    def upstream_host(self) -> str:
-        return self._upstream.netloc
+        return parts._replace(scheme=self.scheme, netloc=host).geturl() if parts.netloc else value
 
 
 def _basic(credentials: Credentials) -> str:
     return "Basic " + base64.b64encode(f"{credentials.username}:{credentials.password}".encode()).decode()
 
 
-class _Server(ThreadingHTTPServer):
-    proxy: FaultProxy
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 64
-
-    def handle_error(self, *_: Any) -> None:
-        """Ignores clients that go away: tests do that."""
-
-
 class _BrokenConnectionError(Exception):
     """The connection must be broken, or the client or the upstream has broken it."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     protocol_version = "HTTP/1.1"
-    server: _Server
+    server: FaultProxy
     timeout = 300
     # Otherwise an answer's body would wait 40 ms for the acknowledgement of its headers.
     disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
-        proxy = self.server.proxy
         request = Request(self.command, self.path, self.headers.get("Authorization", ""))
-        fault = proxy.begin(request)
+        fault = self.server.begin(request)
         try:
             if fault is not None and fault.status:
                 for _ in self._body(request, None):
                     pass
-                self._answer(request, fault.status, fault.headers, fault.body)
+                request.status = fault.status
+                self.answer(fault.status, fault.body, fault.headers)
             else:
                 self._forward(request, fault)
         except (_BrokenConnectionError, OSError, http.client.HTTPException):
@@ -261,19 +232,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
 
-    def log_message(self, *_: object) -> None:
-        """Prints nothing: `requests` has all requests."""
-
     def _forward(self, request: Request, fault: Fault | None) -> None:
         """Streams the request up and the answer down."""
-        proxy = self.server.proxy
+        proxy = self.server
         upstream = proxy.connect()
         try:
             upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
             for name, value in self.headers.items():
                 if name.lower() not in _HOP_BY_HOP | {"host", "authorization", "expect"}:
                     upstream.putheader(name, value)
-            upstream.putheader("Host", proxy.upstream_host)
+            upstream.putheader("Host", proxy.upstream.netloc)
             authorization = proxy.authorization or request.authorization
             if authorization and request.authorization:
                 upstream.putheader("Authorization", authorization)
@@ -302,11 +270,11 @@ class _Handler(BaseHTTPRequestHandler):
         for piece in self._chunks() if self._chunked else self._sized(int(self.headers.get("Content-Length", 0))):
             if drop_after is not None and request.received + len(piece) > drop_after:
                 kept = piece[: drop_after - request.received]
-                self.server.proxy.receive(request, len(kept))
+                self.server.receive(request, len(kept))
                 if kept:
                     yield kept
                 raise _BrokenConnectionError
-            self.server.proxy.receive(request, len(piece))
+            self.server.receive(request, len(piece))
             yield piece
         if drop_after is not None:
             raise _BrokenConnectionError  # a shorter body: break the connection at its end
@@ -320,23 +288,10 @@ class _Handler(BaseHTTPRequestHandler):
             yield piece
 
     def _chunks(self) -> Iterator[bytes]:
-        while True:
-            size = int(self.rfile.readline(1024).split(b";")[0], 16)
-            if size == 0:
-                while self.rfile.readline(1024) not in (b"\r\n", b"\n", b""):
-                    pass
-                return
+        while size := int(self.rfile.readline(1024).split(b";")[0], 16):
             yield from self._sized(size)
             self.rfile.readline(1024)
-
-    def _answer(self, request: Request, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        request.status = status
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+        self.rfile.readline(1024)
 
     def _stream(self, request: Request, answer: http.client.HTTPResponse) -> None:
         request.status = answer.status
@@ -345,9 +300,8 @@ class _Handler(BaseHTTPRequestHandler):
         chunked = chunked and self.command != "HEAD"
         for name, value in answer.getheaders():
             if name.lower() not in _HOP_BY_HOP:
-                host = self.headers.get("Host", self.server.proxy.host)
                 moved = name.lower() == "location"
-                self.send_header(name, self.server.proxy.location(value, host) if moved else value)
+                self.send_header(name, self.server.location(value, self.headers["Host"]) if moved else value)
         if chunked:
             self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
@@ -365,13 +319,3 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.close()
         except OSError:
             pass
-
-
-@contextmanager
-def proxying(proxy: FaultProxy) -> Iterator[FaultProxy]:
-    """Runs a proxy for a `with` block."""
-    proxy.start()
-    try:
-        yield proxy
-    finally:
-        proxy.stop()

@@ -1,7 +1,6 @@
 """A token server for tests of registries."""
 
 import base64
-import http.server
 import json
 import time
 from typing import Any, ClassVar
@@ -11,8 +10,10 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 
+from tests.doubles.http_server import QuietHandler
 
-class FakeTokenServer(http.server.BaseHTTPRequestHandler):
+
+class FakeTokenServer(QuietHandler):
     """A token server like Docker Hub's, which the distribution registry lacks: signs tokens for the requested scopes.
 
     Without credentials the token allows only pulls.
@@ -39,19 +40,12 @@ class FakeTokenServer(http.server.BaseHTTPRequestHandler):
         now = int(time.time())
         claims = {"iss": "berth", "sub": "", "aud": query["service"][0], "nbf": now - 60, "iat": now, "jti": "1"}
         token = self._signed({**claims, "exp": now + self.lifetime_s, "access": access})
-        body = json.dumps({"token": token}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        self.answer(200, json.dumps({"token": token}).encode())
 
     def _signed(self, claims: dict[str, Any]) -> str:
         header = {"typ": "JWT", "alg": "RS256", "x5c": self.chain}
         text = ".".join(_base64url(json.dumps(each).encode()) for each in (header, claims))
         return f"{text}.{_base64url(self.key.sign(text.encode(), PKCS1v15(), hashes.SHA256()))}"
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 def _base64url(raw: bytes) -> str:

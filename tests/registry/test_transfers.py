@@ -1,6 +1,5 @@
 """Transfers of blobs and manifests to and from the real distribution registry, with faults simulated by a proxy."""
 
-import http.server
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -12,7 +11,7 @@ import pytest
 from berth.ecr.registry import transport
 from berth.ecr.registry.client import Registry as Client
 from berth.ecr.registry.transport import Transport
-from tests.doubles.http_server import serving
+from tests.doubles.http_server import QuietHandler, serving
 from tests.registry import made_images
 from tests.registry.blobs import BLOB, DIGEST, MISSING, PART, content, send
 from tests.registry.conftest import MakeClient, MakeRegistry, Waits, no_login, refusal
@@ -182,7 +181,7 @@ def test_dropped_read_resumes(client: Client, client_of: MakeClient, waits: Wait
     assert waits == [1, 1]
 
 
-class Halves(http.server.BaseHTTPRequestHandler):
+class Halves(QuietHandler):
     """A registry whose first two answers for a blob end half-way."""
 
     takes_ranges = True
@@ -195,14 +194,9 @@ class Halves(http.server.BaseHTTPRequestHandler):
         body = BLOB[start:] if blob else b"{}"
         if blob:
             self.ranges.append(byte_range)
-        self.send_response(206 if byte_range else 200)
-        self.send_header("Content-Range", f"bytes {start}-{len(BLOB) - 1}/{len(BLOB)}")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body[: len(body) // 2] if blob and len(self.ranges) < 3 else body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+        sent = body[: len(body) // 2] if blob and len(self.ranges) < 3 else body
+        span = f"bytes {start}-{len(BLOB) - 1}/{len(BLOB)}"
+        self.answer(206 if byte_range else 200, sent, {"Content-Length": str(len(body)), "Content-Range": span})
 
 
 class HalfWithoutRanges(Halves):
