@@ -9,7 +9,7 @@ from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 
 @dataclass(frozen=True)
@@ -22,16 +22,19 @@ class Certificate:
 
 
 def make_certificate(
-    folder: Path, names: Sequence[str] = ("localhost", "127.0.0.1", "::1"), until: timedelta = timedelta(days=1)
+    folder: Path,
+    names: Sequence[str] = ("localhost", "127.0.0.1", "::1"),
+    until: timedelta = timedelta(days=1),
+    key: rsa.RSAPrivateKey | None = None,
 ) -> Certificate:
-    """A CA made for this test and a certificate by it for these names and addresses."""
+    """A CA made for this test and a certificate by it for these names and addresses; key: default: a new one."""
     folder.mkdir(parents=True, exist_ok=True)
     now = datetime.now(UTC)
-    ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    ca_key, key = ec.generate_private_key(ec.SECP256R1()), key or ec.generate_private_key(ec.SECP256R1())
     ca_name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "berth test CA")])
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
 
-    def signed(subject: x509.Name, public: ec.EllipticCurvePublicKey, extensions: dict[Any, bool]) -> bytes:
+    def signed(subject: x509.Name, public: Any, extensions: dict[Any, bool]) -> bytes:
         builder = (
             x509.CertificateBuilder()
             .subject_name(subject)

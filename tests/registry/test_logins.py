@@ -4,18 +4,15 @@ import base64
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from berth.ecr.registry.challenge import Credentials
 from berth.ecr.registry.client import Registry as Client
-from tests.doubles.certificates import Certificate
+from tests.doubles.certificates import Certificate, make_certificate
 from tests.doubles.http_server import QuietHandler, serving
 from tests.registry.blobs import BLOB, DIGEST, PART, content, send
 from tests.registry.conftest import CREDENTIALS, Logins, MakeClient, MakeProxy, MakeRegistry, refusal
@@ -86,27 +83,14 @@ def test_threads_renew_a_refused_login_once(
 def token_registry(make_registry: MakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
     """A registry that requires Bearer tokens of FakeTokenServer."""
     key = rsa.generate_private_key(65537, 2048)
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "token server")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .sign(key, hashes.SHA256())
-    )
-    bundle = tmp_path / "token.crt"
-    bundle.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    chain = [base64.b64encode(made.public_bytes(serialization.Encoding.DER)).decode()]
+    made = make_certificate(tmp_path / "token", key=key)
+    chain = ["".join(made.certificate.read_text().splitlines()[1:-1])]
     pair = f"{CREDENTIALS.username}:{CREDENTIALS.password}".encode()
     values = {"key": key, "chain": chain, "queries": [], "expected": f"Basic {base64.b64encode(pair).decode()}"}
     for attribute, value in values.items():
         monkeypatch.setattr(FakeTokenServer, attribute, value, raising=False)
     with serving(FakeTokenServer) as url:
-        token = {"realm": f"{url}/token", "service": "berth", "issuer": "berth", "rootcertbundle": str(bundle)}
+        token = {"realm": f"{url}/token", "service": "berth", "issuer": "berth", "rootcertbundle": str(made.ca)}
         yield make_registry(token=token)
 
 

@@ -109,19 +109,21 @@ def test_dropped_connection_restarts_the_blob(
     assert waits == [1]
 
 
-def test_lost_answer_restarts_the_blob(proxy: FaultProxy, client_of: MakeClient, waits: Waits) -> None:
-    proxy.drop(after=None, method="PATCH", skip=1)
+@pytest.mark.parametrize(
+    ("method", "skip", "sent_again"),
+    [
+        pytest.param("PATCH", 1, 2 * PART, id="restarts-the-blob"),
+        pytest.param("PUT", 0, 0, id="last-answer-is-detected"),
+    ],
+)
+def test_lost_answer(
+    method: str, skip: int, sent_again: int, proxy: FaultProxy, client_of: MakeClient, waits: Waits
+) -> None:
+    proxy.drop(after=None, method=method, skip=skip)
     send(client_of(proxy))
     assert content(client_of(proxy)) == BLOB
-    assert proxy.uploaded() == 2 * PART + len(BLOB)
+    assert proxy.uploaded() == sent_again + len(BLOB)
     assert waits == [1]
-
-
-def test_lost_last_answer_is_detected(proxy: FaultProxy, client_of: MakeClient) -> None:
-    proxy.drop(after=None, method="PUT")
-    send(client_of(proxy))
-    assert content(client_of(proxy)) == BLOB
-    assert proxy.uploaded() == len(BLOB)
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
@@ -172,44 +174,39 @@ def test_upload_without_progress_is_given_up(proxy: FaultProxy, client_of: MakeC
     assert waits == list(transport.PAUSES_S)
 
 
-def test_dropped_read_resumes(client: Client, client_of: MakeClient, waits: Waits) -> None:
-    send(client)
-    with serving(Halves) as url:
-        reading = Client(Transport(url.removeprefix("http://"), no_login, sleep=waits.sleep))
-        assert content(reading) == BLOB
-        assert Halves.ranges == [None, "bytes=325000-", "bytes=487500-"]
-    assert waits == [1, 1]
-
-
 class Halves(QuietHandler):
-    """A registry whose first two answers for a blob end half-way."""
+    """A registry whose first `halves` answers for a blob end half-way. ranges: of the requests for the blob."""
 
     takes_ranges = True
+    halves = 0
     ranges: ClassVar[list[str | None]] = []
 
     def do_GET(self) -> None:
-        blob = self.path.endswith(DIGEST)
-        byte_range = self.headers.get("Range") if self.takes_ranges else None
+        if not self.path.endswith(DIGEST):
+            return self.answer(200, b"{}")
+        self.ranges.append(self.headers.get("Range"))
+        byte_range = self.ranges[-1] if self.takes_ranges else None
         start = int(byte_range.removeprefix("bytes=").rstrip("-")) if byte_range else 0
-        body = BLOB[start:] if blob else b"{}"
-        if blob:
-            self.ranges.append(byte_range)
-        sent = body[: len(body) // 2] if blob and len(self.ranges) < 3 else body
+        body = BLOB[start:]
+        sent = body[: len(body) // 2] if len(self.ranges) <= self.halves else body
         span = f"bytes {start}-{len(BLOB) - 1}/{len(BLOB)}"
         self.answer(206 if byte_range else 200, sent, {"Content-Length": str(len(body)), "Content-Range": span})
 
 
-class HalfWithoutRanges(Halves):
-    """A registry without ranges, whose first answer for a blob ends half-way."""
-
-    takes_ranges = False
-    ranges: ClassVar[list[str | None]] = [None]
-
-
-def test_dropped_read_from_registry_without_ranges_resumes(client: Client, waits: Waits) -> None:
-    with serving(HalfWithoutRanges) as url:
+@pytest.mark.parametrize(
+    ("takes_ranges", "ranges"),
+    [(True, [None, "bytes=325000-", "bytes=487500-"]), (False, [None, "bytes=325000-"])],
+    ids=["registry-with-ranges", "registry-without-ranges"],
+)
+def test_dropped_read_resumes(
+    takes_ranges: bool, ranges: list[str | None], waits: Waits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"takes_ranges": takes_ranges, "halves": len(ranges) - 1, "ranges": []}.items():
+        monkeypatch.setattr(Halves, name, value)
+    with serving(Halves) as url:
         assert content(Client(Transport(url.removeprefix("http://"), no_login, sleep=waits.sleep))) == BLOB
-    assert waits == [1]
+    assert Halves.ranges == ranges
+    assert waits == [1] * Halves.halves
 
 
 def test_upload_survives_a_kill_of_the_registry(registry: Registry, client_of: MakeClient, proxy: FaultProxy) -> None:
