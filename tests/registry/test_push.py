@@ -301,35 +301,6 @@ def test_mutable_tags_move_until_apply(
     assert settings(machine, name) == after
 
 
-def test_apply_keeps_stricter_settings(pushed: dict[str, dict[str, Any]], machine: Machine, tmp_path: Path) -> None:
-    """--apply adds berth's statements and keeps the owner's."""
-    assert "serve" in pushed
-    name = "team/strict"
-    key = "arn:aws:kms:eu-west-1:123456789012:key/0a0a0a0a-1111-2222-3333-444455556666"
-    theirs = {
-        "Sid": "NobodyDeletes",
-        "Effect": "Deny",
-        "Principal": "*",
-        "Action": ["ecr:BatchDeleteImage"],
-    }
-    ecr: Any = machine.ecr.client()
-    ecr.create_repository(
-        repositoryName=name,
-        imageTagMutability="IMMUTABLE",
-        imageScanningConfiguration={"scanOnPush": True},
-        encryptionConfiguration={"encryptionType": "KMS", "kmsKey": key},
-    )
-    ecr.set_repository_policy(
-        repositoryName=name, policyText=json.dumps({"Version": "2012-10-17", "Statement": [theirs]})
-    )
-    before = settings(machine, name)
-    machine.push("serve", "--repository", name, "--apply", "--allow-pull", "sagemaker", "--dist", str(tmp_path))
-    after = settings(machine, name)
-    assert {**after, "lifecycle": None, "pull": None} == {**before, "pull": None}
-    assert theirs in after["pull"]["Statement"]
-    assert [each["Sid"] for each in after["pull"]["Statement"]] == ["NobodyDeletes", "BerthSageMakerPulls"]
-
-
 def test_uri_prints_the_pushed_digests(pushed: dict[str, dict[str, Any]], machine: Machine) -> None:
     done = machine.build_py("uri", "all", "--profile", PROFILE)
     assert done.stdout.split() == [pushed[image]["image_uri"] for image in pins.IMAGES]

@@ -131,7 +131,7 @@ def test_apply_never_loosens_settings(client: Any) -> None:
     ]
     assert changed.mutability == "IMMUTABLE"
     assert changed.scan_on_push
-    assert changed.encryption == "KMS"
+    assert (changed.encryption, changed.kms_key) == ("KMS", KEY)
     assert changed.tags == {"theirs": "x"}
     assert changed.pull == {"Version": "2012-10-17", "Statement": [deny, *PULL["Statement"]]}
     assert ensure(client, wanted)[1] == []
