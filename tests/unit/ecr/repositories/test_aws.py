@@ -99,15 +99,6 @@ def test_region_is_read_from_environment_and_profile(
     assert find_registry("eu-west-1", "111122223333").region == "eu-west-1"
 
 
-def test_contradicting_region_variables_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-west-2")
-    assert (
-        registry_error(account="111122223333")
-        == "AWS_REGION is us-east-1 and AWS_DEFAULT_REGION is us-west-2: give --region, or unset one of them."
-    )
-
-
 def test_missing_settings_are_reported_before_any_request(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     no_region = "no AWS region is set: give --region, set AWS_REGION, or write a region into your profile."
     no_credentials = (

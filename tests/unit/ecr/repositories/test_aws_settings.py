@@ -123,26 +123,10 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         ),
     ],
 )
-def test_find_settings_reports_credentials_and_errors(
+def test_find_settings_reports_credentials_region_and_errors(
     environment: dict[str, str], source: str | None, message: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, text in environment.items():
         monkeypatch.setenv(name, text.format(folder=folder))
-    credentials, _, error = find_settings()
-    assert (credentials, error) == (source, message.format(folder=folder))
-
-
-@pytest.mark.parametrize(
-    ("environment", "region"),
-    [
-        pytest.param({}, None, id="none"),
-        pytest.param({"AWS_DEFAULT_REGION": "eu-west-1"}, "eu-west-1", id="boto3s-variable"),
-        pytest.param({"AWS_REGION": "eu-west-1"}, "eu-west-1", id="aws-clis-variable"),
-    ],
-)
-def test_find_settings_reports_region(
-    environment: dict[str, str], region: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, text in (KEYS | environment).items():
-        monkeypatch.setenv(name, text)
-    assert find_settings() == ("env", region, "")
+    region = None if message else environment.get("AWS_REGION")
+    assert find_settings() == (source, region, message.format(folder=folder))
