@@ -33,23 +33,16 @@ def test_require_port_refuses_invalid_numbers(port: int) -> None:
 
 
 def test_server_listens_on_the_published_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    create = MagicMock(side_effect=UserError("far enough"))
-    for name, double in (("connect", MagicMock()), ("require_port", MagicMock()), ("archive", MagicMock())):
-        monkeypatch.setattr(endpoint, name, double)
-    session = MagicMock()
-    session.__enter__.return_value.create = create
-    monkeypatch.setattr(endpoint, "RunSession", lambda *_, **__: session)
+    engine = Engine(monkeypatch, tmp_path, [], pings=True)
     for port in (80, 1023, 18101):
-        with (
-            pytest.raises(UserError, match="far enough"),
-            endpoint.deploy(endpoint.EndpointOptions(tmp_path, "any", port)),
-        ):
-            pass
-        assert create.call_args.args[0].environment == {
+        with endpoint.deploy(replace(engine.options, port=port)):
+            created = engine.session.create.call_args.args[0]
+        assert created.environment == {
+            "BERTH_PAGE": "off",
             "SAGEMAKER_BIND_TO_PORT": str(port),
             "BERTH_FAILURE_GRACE": "0",  # the reason is read from the log, so the server need not stay up for /ping
         }
-        assert create.call_args.args[0].ports == {f"{port}/tcp": ("127.0.0.1", port)}
+        assert created.ports == {f"{port}/tcp": ("127.0.0.1", port)}
 
 
 @pytest.mark.parametrize(

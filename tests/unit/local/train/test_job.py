@@ -17,38 +17,6 @@ from berth.local.train import job
 from berth.local.train.job_log import JobLog
 
 
-def test_stopped_job_writes_failure_files_and_keeps_no_model(tmp_path: Path) -> None:
-    printed: list[str] = []
-    session = RunSession(MagicMock(), "no-image", say=printed.append, stop_grace=1.0)
-    session.scratch = tmp_path / "run"
-    output = tmp_path / "out"
-    output.mkdir()
-    (output / "model.tar.gz").write_text("of an earlier job")
-    containers = {}
-    for host, code in (("algo-1", 143), ("algo-2", 0)):
-        for folder in ("model", "output"):
-            (session.scratch / host / folder).mkdir(parents=True)
-        containers[host] = MagicMock()
-        containers[host].attrs = {"State": {"ExitCode": code, "FinishedAt": "", "OOMKilled": False}}
-    (session.scratch / "algo-1/output/failure").write_text("the job was stopped by a signal")
-    (session.scratch / "algo-2/model/weights").write_text("half")
-    stopped_job = job.TrainingJob({}, output)
-    with JobLog(output, print, session.interrupts) as log:
-        run = job._Running(session, stopped_job, containers, FolderSnapshot.take(output), log)
-        stop = job._stopped(run, Interrupted(signal.SIGINT))
-    assert stop.exit_code == 130
-    assert str(stop) == (
-        f"the job was stopped by Ctrl-C; its log is {output / 'train.log'}, and how its hosts ended is in "
-        "failure-algo-1 next to it"
-    )
-    assert printed == [
-        f"model.tar.gz was from an earlier job: it is now {output / 'earlier-model.tar.gz'}.",
-        "The files in /opt/ml/model are not kept: a stopped job gets no model.tar.gz.",
-    ]
-    names = {path.name for path in output.iterdir()}
-    assert names == {"train.log", "failure-algo-1", "earlier-model.tar.gz"}
-
-
 @pytest.fixture
 def created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> job._Running:
     """A job of three hosts whose containers are created; its output folder contains an earlier job's model."""
@@ -65,6 +33,32 @@ def created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> job._Running:
     checkpoints = FolderSnapshot.take(session.scratch / "checkpoints")
     log = JobLog(output, print, session.interrupts)
     return job._Running(session, job.TrainingJob({}, output), containers, checkpoints, log)
+
+
+def test_stopped_job_writes_failure_files_and_keeps_no_model(created: job._Running) -> None:
+    printed: list[str] = []
+    session, output = created.session, created.job.output
+    session.say = printed.append
+    for host, container in created.containers.items():
+        for folder in ("model", "output"):
+            (session.scratch / host / folder).mkdir(parents=True)
+        code = 143 if host == "algo-1" else 0
+        container.attrs = {"State": {"ExitCode": code, "FinishedAt": "", "OOMKilled": False}}
+    (session.scratch / "algo-1/output/failure").write_text("the job was stopped by a signal")
+    (session.scratch / "algo-2/model/weights").write_text("half")
+    with created.log:
+        stop = job._stopped(created, Interrupted(signal.SIGINT))
+    assert stop.exit_code == 130
+    assert str(stop) == (
+        f"the job was stopped by Ctrl-C; its log is {output / 'train.log'}, and how its hosts ended is in "
+        "failure-algo-1 next to it"
+    )
+    assert printed == [
+        f"model.tar.gz was from an earlier job: it is now {output / 'earlier-model.tar.gz'}.",
+        "The files in /opt/ml/model are not kept: a stopped job gets no model.tar.gz.",
+    ]
+    names = {path.name for path in output.iterdir()}
+    assert names == {"train.log", "failure-algo-1", "earlier-model.tar.gz"}
 
 
 def test_ctrl_c_before_the_start_does_not_wait_for_logs(created: job._Running, monkeypatch: pytest.MonkeyPatch) -> None:
