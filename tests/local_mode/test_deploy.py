@@ -8,6 +8,7 @@ import docker
 import pytest
 
 from berth.common import labels
+from tests.files import write_files
 from tests.local_mode.moto_here import moto_server
 from tests.local_mode.test_sdk_v2 import SERVE, TRAIN
 from tests.unit.small_models import add_graph, save_tiny_model
@@ -41,9 +42,7 @@ def s3() -> Iterator[str]:
 def test_each_deployment_of_sdk_v2_answers(fit: Any, tmp_path: Path, s3: str, client: docker.DockerClient) -> None:
     save_tiny_model(tmp_path / "data")
     add_graph(tmp_path / "data")
-    for path, text in (("src/train.py", PROGRAM), ("handler/inference.py", HANDLER)):
-        (tmp_path / path).parent.mkdir()
-        (tmp_path / path).write_text(text)
+    write_files(tmp_path, {"src/train.py": PROGRAM, "handler/inference.py": HANDLER})
     result = fit(
         image_uri=TRAIN,
         entry_point=str(tmp_path / "src/train.py"),

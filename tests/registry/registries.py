@@ -24,6 +24,7 @@ import pytest
 from berth.ecr.registry.challenge import Credentials
 from tests.doubles.certificates import Certificate
 from tests.ports import free_port
+from tests.waiting import until
 
 COMMAND = "docker-registry"
 _START_S = 30.0
@@ -104,11 +105,7 @@ class Registry:
 
     def until_logged(self, text: str) -> None:
         """Waits until its log contains `text`."""
-        deadline = time.monotonic() + _START_S
-        while text not in self.log:
-            if time.monotonic() > deadline:
-                pytest.fail(f"{COMMAND} did not log {text!r}: {self.log[-2000:]}")
-            time.sleep(0.02)
+        until(lambda: text in self.log, f"{text!r} in {self.folder / 'log'}", _START_S)
 
     def kill(self) -> None:
         self.stop(signal.SIGKILL)

@@ -27,6 +27,7 @@ from tests.registry import made_images
 from tests.registry.engines import second_engine
 from tests.registry.fault_proxy import FaultProxy
 from tests.registry.registries import Registry
+from tests.waiting import until
 
 PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
 LAYERS, LAYER_BYTES = 4, 12_000_000
@@ -148,8 +149,7 @@ def test_broken_connection_sends_one_layer_again(pushing: Pushing) -> None:
 
 def test_push_continues_after_the_registry_restarts(pushing: Pushing, registry: Registry) -> None:
     def kill() -> None:
-        while pushing.proxy.uploaded() < LAYER_BYTES:
-            time.sleep(0.01)
+        until(lambda: pushing.proxy.uploaded() >= LAYER_BYTES)
         registry.kill()
         time.sleep(3)
         registry.start()

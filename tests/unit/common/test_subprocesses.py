@@ -1,12 +1,12 @@
 """The output of programs, and programs that hang."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from berth.common.subprocesses import ask
+from tests.waiting import until
 
 
 def sh(script: str) -> list[str]:
@@ -47,10 +47,8 @@ def closes_its_output_and_hangs(started: Path) -> list[str]:
 def test_hanging_command_is_killed_with_its_children(command: Callable[[Path], list[str]], tmp_path: Path) -> None:
     started = tmp_path / "started"
     assert ask(command(started), patience_s=1) == ""
-    deadline = time.monotonic() + 30  # a kill takes effect later, above all on a busy machine
-    while lives(int(started.read_text())) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not lives(int(started.read_text()))
+    process = int(started.read_text())
+    until(lambda: not lives(process), "the killed process has ended")  # later, above all on a busy machine
 
 
 def lives(process: int) -> bool:

@@ -3,12 +3,12 @@
 import io
 import re
 import time
-from collections.abc import Callable
 
 from rich.console import Console
 
 from berth.ecr.display import SILENCE_S, showing_layers
 from berth.ecr.push.events import LayerState
+from tests.waiting import until
 
 PLACE = "127.0.0.1:5000/berth-serve"
 LARGE, SMALL = 500_000_000, 2_000_000
@@ -58,10 +58,3 @@ def test_log_gets_progress_if_no_other_line_was_printed() -> None:
 
 def test_log_gets_a_line_at_least_every_ten_seconds() -> None:
     assert SILENCE_S * 6 / 5 < 10
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

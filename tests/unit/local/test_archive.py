@@ -10,14 +10,11 @@ import pytest
 from berth.common.errors import UserError
 from berth.contract.served_model import serving_faults
 from berth.local import archive
+from tests.files import write_files
 
 
 def files(root: Path, *names: str) -> Path:
-    root.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(f"{root.name}:{name}")
-    return root
+    return write_files(root, {name: f"{root.name}:{name}" for name in names})
 
 
 def test_pack_writes_files_at_the_root_without_owners(tmp_path: Path) -> None:

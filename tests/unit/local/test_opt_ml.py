@@ -6,13 +6,11 @@ import pytest
 
 from berth.common.errors import UserError
 from berth.local import opt_ml
+from tests.files import write_files
 
 
 def files(root: Path, *names: str) -> Path:
-    for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text("x")
-    return root
+    return write_files(root, dict.fromkeys(names, "x"))
 
 
 RESOURCES_OF_ALGO_2 = """\

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from berth.images.network import apt
+from tests.files import write_files
 
 MIRROR = """\
 Types: deb deb-src
@@ -80,14 +81,15 @@ def test_paths_of_apts_files_come_from_its_settings(tmp_path: Path, monkeypatch:
     settings = "".join(f'Dir::Etc::{name} "{tmp_path}/{place}";\n' for name, place in places.items())
     (tmp_path / "apt.conf").write_text(settings)
     monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
-    for name, text in {
-        "auth": "machine a login me password p",  # has no line end
-        "auth.d/more.conf": "machine b login me password p\n",
-        "auth.d/ignored": "machine c login me password p\n",
-        "list": "deb http://m/debian bookworm main\n",
-        "list.d/more.sources": MIRROR,
-    }.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
+    write_files(
+        tmp_path,
+        {
+            "auth": "machine a login me password p",  # has no line end
+            "auth.d/more.conf": "machine b login me password p\n",
+            "auth.d/ignored": "machine c login me password p\n",
+            "list": "deb http://m/debian bookworm main\n",
+            "list.d/more.sources": MIRROR,
+        },
+    )
     assert apt.auth() == "machine a login me password p\nmachine b login me password p\n"
     assert [name for name, _ in apt.source_files()] == ["list", "more.sources"]

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import ModuleType
 
@@ -19,6 +18,7 @@ from berth.images.locks import locks
 from berth.images.network import build_files
 from berth.images.pins import layer_files, pins, pins_file
 from tests.doubles.local_image import local_image
+from tests.waiting import until
 
 BYTES = b"the content of a file that is no package"
 SHA256 = hashlib.sha256(BYTES).hexdigest()
@@ -76,11 +76,7 @@ def test_sigterm_during_fetch_leaves_no_file(tmp_path: Path) -> None:
     cache = tmp_path / "berth" / "files"
     process = subprocess.Popen([sys.executable, str(pins.ROOT / "build.py"), *words], env=environ)
     try:
-        deadline = time.monotonic() + 60
-        while not (cache / f".{wheel.name}.{process.pid}").exists():
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until((cache / f".{wheel.name}.{process.pid}").exists)
         process.terminate()
         assert process.wait(timeout=60) == 143
         assert os.listdir(cache) == []
