@@ -5,7 +5,6 @@ import json
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from berth.local import demo
 from berth.local.serve.endpoint import ask
 from tests.doubles.package_index import wheel
 from tests.images.conftest import CommandLine
+from tests.ports import free_port
 
 BUILD = [sys.executable, str(pins.ROOT / "build.py")]
 
@@ -104,8 +104,7 @@ def test_serve_answers_until_ctrl_c_and_removes_its_container(
     client: docker.DockerClient, which_server: list[str], small_demo: tuple[int, str, Path]
 ) -> None:
     model = small_demo[2] / "model.tar.gz"
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     command = [*BUILD, "run", "serve", "--model", str(model), "--port", str(port), *which_server]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert server.stderr is not None

@@ -8,13 +8,13 @@ serve_image_uri, questions, ways (of WAYS), and if they need it handler (a folde
 
 import json
 import os
-import socket
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import boto3
+from recording import free_port
 from sagemaker.deserializers import CSVDeserializer, JSONDeserializer
 from sagemaker.estimator import Estimator
 from sagemaker.huggingface import HuggingFaceModel
@@ -27,13 +27,6 @@ from sagemaker.serializers import CSVSerializer, JSONSerializer
 ROLE = "arn:aws:iam::111122223333:role/dummy"
 # The SDK decides by these versions where a framework's code is, whatever the image.
 VERSIONS = {"framework_version": "2.1", "py_version": "py310"}
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def local_session(*, local_code: bool = True) -> LocalSession:

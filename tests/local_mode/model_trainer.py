@@ -8,11 +8,11 @@ answers.json). Prints RESULT and each job's error by its name, empty after succe
 
 import json
 import shutil
-import socket
 import sys
 from pathlib import Path
 from typing import Any
 
+from recording import free_port
 from sagemaker.core.local.local_session import LocalSession
 from sagemaker.train import ModelTrainer
 from sagemaker.train.configs import Compute, InputData, SourceCode
@@ -68,13 +68,6 @@ def serve(archive: Path, image_uri: str, folder: str, questions: list[Any]) -> N
         Path(folder, "answers.json").write_text(json.dumps([json.loads(body.read()) for body in answers]))
     finally:
         client.delete_endpoint("berth")
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 errors = {}

@@ -5,6 +5,7 @@ A case is a function that calls the SDK up to its request, which is not sent (aw
 
 import contextlib
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -110,6 +111,13 @@ def git_environment(work: Path) -> dict[str, str]:
         "GIT_CONFIG_KEY_0": f"url.{work}/repositories/.insteadOf",
         "GIT_CONFIG_VALUE_0": REPOSITORIES,
     }
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from berth.images.build.plan import Revision
 from berth.images.build.revision import NO_COMMIT, checkout_problems, commit_of, read_revision, sent_paths
 from berth.images.pins import pins
 from tests.doubles.programs import git
+from tests.files import write_files
 
 SHA = "1A2B3C4D5E6F7890aabbccddeeff00112233445566"[:40]
 
@@ -21,9 +22,7 @@ def clone(tmp_path: Path) -> Path:
     for name in (".dockerignore", ".gitignore", "docker/wheels/.gitignore", "docker/files/.gitignore"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(pins.ROOT / name, folder / name)
-    for name in ("train/planning/plan.py", "docker/Dockerfile", "README.md"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text("a line\n")
+    write_files(folder, dict.fromkeys(("train/planning/plan.py", "docker/Dockerfile", "README.md"), "a line\n"))
     git(folder, "init", "-q")
     git(folder, "add", ".")
     git(folder, "commit", "-q", "-mx")
