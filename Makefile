@@ -114,7 +114,7 @@ unit: .venv/tested .venv-reference/installed ## all unit tests, without Docker; 
 	BERTH_REFERENCE_PYTHON="$(CURDIR)/.venv-reference/bin/python" $(PYTHON) -m pytest $(SELECTED) $(UNITS_IN_PARALLEL) $(SLOWEST) $(UNIT_TESTS)
 
 OLDER_PROFILE := cpu-hf4
-OLDER_TESTS := hf4 metrics smdistributed start_hook
+OLDER_TESTS := hf4 $(if $(SELECTED),,metrics smdistributed start_hook)
 .PHONY: images
 images: base ## build both images, and the training image for scripts written before transformers 5
 	$(WITH_BASE) $(PYTHON) build.py build all

@@ -144,6 +144,7 @@ def test_image_has_no_private_key(image: Image, client: docker.DockerClient) -> 
     assert shell_output(client, image, "ls /etc/ssh/ssh_host_* 2>/dev/null || true") == ""
 
 
+@pytest.mark.nightly
 @pytest.mark.kits_own
 def test_image_is_within_its_budget(slow_image: Image, client: docker.DockerClient, profile: pins.Profile) -> None:
     name = name_of(slow_image)

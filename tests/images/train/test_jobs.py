@@ -38,7 +38,7 @@ def read(archive: Path) -> dict[str, bytes]:
         }  # a link has no content
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["one-host", "two-hosts"])
+@pytest.fixture(scope="module", params=[pytest.param(1, marks=pytest.mark.nightly), 2], ids=["one-host", "two-hosts"])
 def job(
     request: pytest.FixtureRequest,
     train_job: Callable[..., Any],
