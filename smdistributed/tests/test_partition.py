@@ -14,7 +14,6 @@ from berth.smdistributed.modelparallel.torch import balance, partition_table
 from berth.smdistributed.modelparallel.torch.module_tree import ModuleTree
 from berth.smdistributed.modelparallel.torch.partition import (
     PartitionError,
-    owner,
     owners,
     partition,
     plan,
@@ -73,6 +72,13 @@ class Own(nn.Module):
         self.scores = self.head.weight
 
 
+def parametrized() -> nn.Module:
+    """Two linear layers, and a parameter that torch computes anew for each use."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model.scale = nn.Parameter(torch.ones(1))
+    return nn.utils.parametrize.register_parametrization(model, "scale", nn.Identity())
+
+
 def linear_and(*more: nn.Module) -> nn.Sequential:
     """Two linear layers, each before one of these modules."""
     return nn.Sequential(nn.Linear(4, 4), more[0], nn.Linear(4, 4), *more[1:])
@@ -93,15 +99,26 @@ PLANS: dict[str, tuple[nn.Module, int, dict[str, int]]] = {
         2,
         {"0.layer.4": 1, "0.layer.5": 1, "1": 1},
     ),
+    "an inner module stays whole if a better balance gains little": (
+        nn.Sequential(nn.Sequential(nn.Linear(93, 1), nn.Linear(9, 1)), nn.Linear(89, 1)),
+        2,
+        {"1": 1},
+    ),
+    "modules that share a parameter stay together": (Tied(), 2, {f"encoder.layer.{each}": 1 for each in (1, 2, 3)}),
+    "a small module stays with its large predecessor": (
+        nn.Sequential(nn.Embedding(110, 10), nn.LayerNorm(10), nn.Linear(10, 50), nn.Linear(50, 10)),
+        2,
+        {"2": 1, "3": 1},
+    ),
     "a parameter that its parent reads stays on partition 0": (Own(), 2, {"body": 1}),
     "a module without parameters follows its predecessor": (
         linear_and(nn.Tanh(), nn.Tanh(), nn.Softmax(-1)),
         2,
         {"2": 1, "3": 1, "4": 1},
     ),
-    "a reused module without parameters stays on partition 0": (linear_and(*[nn.Tanh()] * 2), 2, {"2": 1}),
+    "a reused module without parameters stays on partition 0": (linear_and(nn.Tanh(), *[nn.Tanh()] * 2), 2, {"2": 1}),
     "a parametrized module is not split": (
-        nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), nn.Linear(4, 4)),
+        nn.Sequential(parametrized(), nn.Linear(4, 1)),
         2,
         {"1": 1},
     ),
@@ -114,30 +131,22 @@ def test_automatic_plan(name: str) -> None:
     assert automatic(module, degree) == expected
 
 
-def test_modules_with_shared_parameter_stay_together() -> None:
-    partitions = automatic(Tied(), 2)
-    assert owner("words", partitions) == owner("head", partitions)
-    assert partitions == {f"encoder.layer.{each}": 1 for each in (1, 2, 3)}
-
-
-def test_small_module_stays_with_its_large_predecessor() -> None:
-    model = nn.Sequential(nn.Embedding(100, 10), nn.LayerNorm(10), nn.Linear(10, 50), nn.Linear(50, 10))
-    assert owner("1", automatic(model, 2)) == 0
-
-
-def test_modules_of_torch_are_not_split() -> None:
-    """MultiheadAttention reads the weight of its projection instead of calling the projection."""
-    with pytest.raises(PartitionError, match="has no more than 2 modules with parameters of their own"):
-        automatic(nn.Sequential(nn.MultiheadAttention(8, 2), nn.Linear(8, 8)), 3)
-    with pytest.raises(PartitionError, match="has no more than 1 modules"):
-        automatic(nn.MultiheadAttention(8, 2), 2)
-
-
-def test_more_partitions_than_modules_are_an_error() -> None:
+@pytest.mark.parametrize(
+    ("module", "degree", "most"),
+    [
+        (Tied(), 8, 5),
+        # MultiheadAttention reads the weight of its projection instead of calling the projection.
+        (nn.Sequential(nn.MultiheadAttention(8, 2), nn.Linear(8, 8)), 3, 2),
+        (nn.MultiheadAttention(8, 2), 2, 1),
+    ],
+    ids=["tied modules count once", "module of torch", "one module"],
+)
+def test_more_partitions_than_modules_are_an_error(module: nn.Module, degree: int, most: int) -> None:
     with pytest.raises(PartitionError) as caught:
-        automatic(Tied(), 8)
+        automatic(module, degree)
     assert str(caught.value) == (
-        "Tied has no more than 5 modules with parameters of their own to put on 8 partitions; choose fewer partitions."
+        f"{type(module).__name__} has no more than {most} modules with parameters of their own to put on {degree} "
+        "partitions; choose fewer partitions."
     )
 
 

@@ -1,6 +1,5 @@
 """Placement of ranks: the tables in AWS's documentation, and properties of any placement."""
 
-from functools import partial
 from itertools import permutations, product
 
 import pytest
@@ -20,23 +19,6 @@ topologies = st.builds(
 )
 
 
-def coordinates(topology: Topology) -> list[tuple[int, int, int]]:
-    """The replica, partition and tensor-parallel rank of each rank."""
-    d, p, t = (partial(topology.coordinate, letter) for letter in "DPT")
-    return [(d(rank), p(rank), t(rank)) for rank in range(topology.world_size)]
-
-
-@pytest.mark.parametrize(
-    ("placement", "expected"),
-    [
-        ("DPT", [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1), (1, 0, 0), (1, 0, 1), (1, 1, 0), (1, 1, 1)]),
-        ("PTD", [(0, 0, 0), (1, 0, 0), (0, 0, 1), (1, 0, 1), (0, 1, 0), (1, 1, 0), (0, 1, 1), (1, 1, 1)]),
-    ],
-)
-def test_coordinates_equal_documentation(placement: str, expected: list[tuple[int, int, int]]) -> None:
-    assert coordinates(Topology(8, 2, 2, placement)) == expected
-
-
 @pytest.mark.parametrize(
     ("placement", "mp_groups", "dp_groups"),
     [
@@ -50,42 +32,21 @@ def test_groups_equal_documentation(placement: str, mp_groups: object, dp_groups
     assert topology.groups(topology.dp_group) == dp_groups
 
 
-@pytest.mark.slow
-@given(topologies)
-def test_groups_are_disjoint_cover_all_ranks_and_have_one_size(topology: Topology) -> None:
-    expected = {
-        topology.pp_group: topology.pp,
-        topology.tp_group: topology.tp,
-        topology.rdp_group: topology.rdp,
-        topology.mp_group: topology.pp * topology.tp,
-        topology.dp_group: topology.tp * topology.rdp,
-        topology.world_group: topology.world_size,
+@given(topologies, st.integers(0))
+def test_group_has_the_ranks_that_differ_only_in_its_letters(topology: Topology, number: int) -> None:
+    groups = {
+        "P": topology.pp_group,
+        "T": topology.tp_group,
+        "D": topology.rdp_group,
+        "PT": topology.mp_group,
+        "DT": topology.dp_group,
+        "DPT": topology.world_group,
     }
-    for group_of, size in expected.items():
-        groups = topology.groups(group_of)
-        assert sorted(rank for group in groups for rank in group) == list(range(topology.world_size))
-        assert {len(group) for group in groups} == {size}
-
-
-@given(topologies)
-def test_coordinate_is_the_index_in_the_group(topology: Topology) -> None:
-    for rank in range(topology.world_size):
-        assert topology.pp_group(rank)[topology.coordinate("P", rank)] == rank
-        assert topology.tp_group(rank)[topology.coordinate("T", rank)] == rank
-        assert topology.rdp_group(rank)[topology.coordinate("D", rank)] == rank
-
-
-@given(topologies)
-def test_replica_has_each_partition_once_per_tensor_rank(topology: Topology) -> None:
-    for group in topology.groups(topology.mp_group):
-        partitions = sorted(topology.coordinate("P", rank) for rank in group)
-        assert partitions == sorted(list(range(topology.pp)) * topology.tp)
-
-
-@given(topologies)
-def test_ranks_of_dp_group_have_the_same_partition(topology: Topology) -> None:
-    for group in topology.groups(topology.dp_group):
-        assert len({topology.coordinate("P", rank) for rank in group}) == 1
+    ranks = range(topology.world_size)
+    rank = ranks[number % len(ranks)]
+    for letters, group_of in groups.items():
+        others = [[topology.coordinate(letter, each) for letter in "DPT" if letter not in letters] for each in ranks]
+        assert group_of(rank) == tuple(each for each in ranks if others[each] == others[rank])
 
 
 @given(topologies)

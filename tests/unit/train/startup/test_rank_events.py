@@ -23,7 +23,7 @@ APART = "each of the 4 ranks trained its own model, because accelerate did not j
         ([["process group requested", "process group of 2"]] * 2, NO_GROUP),
         ([JOINED, JOINED], ""),
         ([[*JOINED, "process group requested", "process group of 1"]], ""),
-        ([[], ["process group of 2", "process group of 16", "process group of"]], ""),
+        ([[], ["process group of 2", "process group of 16", "process group of "]], ""),
         ([TORCHRUN] * 2, "4 trainings ran: mpirun started the program 4 times, and each started ranks with torchrun"),
         ([FIRST, SECOND], DIFFER),
         ([FIRST, FIRST], ""),
