@@ -1,11 +1,7 @@
-"""Tests reading of data files in all layouts, and the errors with file, place and advice."""
+"""Tests the questions in data files: all notations, and the errors with file, place and advice."""
 
-import gzip
 import json
-import lzma
-import os
-import tracemalloc
-from contextlib import suppress
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -13,124 +9,10 @@ from typing import Any
 
 import pyarrow as arrow
 import pytest
-from pyarrow import parquet
 
-from berth.qa import files
 from berth.qa.answers import UNKNOWN, misplacement
 from berth.qa.squad import Answer, AnswerCheck, DataError, Example, QuestionReader, read
-
-CONTEXT = "Emoji 👩‍💻 and cafe\u0301:\r\n Oslo is in Norway.\u2028The end."
-OSLO = CONTEXT.index("Oslo")
-NORWAY = CONTEXT.index("Norway")
-EXPECTED = [
-    Example("q1", "Which city?", CONTEXT, (Answer("Oslo", OSLO), Answer("Oslo is", OSLO))),
-    Example("q2", "Which country?", CONTEXT, (Answer("Norway", NORWAY),)),
-]
-
-
-def official(examples: list[Example]) -> dict[str, object]:
-    return {
-        "version": "1.1",
-        "data": [
-            {
-                "title": "Oslo",
-                "paragraphs": [
-                    {
-                        "context": example.context,
-                        "qas": [
-                            {
-                                "id": example.id,
-                                "question": example.question,
-                                "answers": [{"text": a.text, "answer_start": a.start} for a in example.answers],
-                            }
-                        ],
-                    }
-                    for example in examples
-                ],
-            }
-        ],
-    }
-
-
-def flat(examples: list[Example]) -> list[dict[str, object]]:
-    return [
-        {
-            "id": e.id,
-            "title": "Oslo",
-            "question": e.question,
-            "context": e.context,
-            "answers": {"text": [a.text for a in e.answers], "answer_start": [a.start for a in e.answers]},
-        }
-        for e in examples
-    ]
-
-
-def lines(examples: list[Example], ascii_only: bool = False) -> str:
-    return "".join(json.dumps(row, ensure_ascii=ascii_only) + "\n" for row in flat(examples))
-
-
-def write(path: Path, content: object) -> Path:
-    """Write text, JSON or table rows in the format of the path's suffix."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".parquet":
-        parquet.write_table(content if isinstance(content, arrow.Table) else arrow.Table.from_pylist(content), path)
-        return path
-    data = (content if isinstance(content, str) else json.dumps(content)).encode()
-    packing = {".gz": gzip.compress, ".xz": lzma.compress}.get(path.suffix)
-    path.write_bytes(packing(data) if packing else data)
-    return path
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        pytest.param("train.json", official(EXPECTED), id="official"),
-        pytest.param("train.json.xz", official(EXPECTED), id="official-xz"),
-        pytest.param("train.json.gz", official(EXPECTED), id="official-gz"),
-        pytest.param("train.json", "\ufeff" + json.dumps(official(EXPECTED)), id="byte-order-mark"),
-        pytest.param("train.JSON", {"data": flat(EXPECTED)}, id="flat"),
-        pytest.param("train.json", flat(EXPECTED), id="bare-list"),
-        pytest.param("train.json", lines(EXPECTED), id="lines-called-json"),
-        pytest.param("train.jsonl", lines(EXPECTED), id="lines"),
-        pytest.param("train.jsonl", lines(EXPECTED, ascii_only=True), id="lines-escaped"),
-        pytest.param("train.jsonl.gz", lines(EXPECTED).replace("\n", "\r\n\r\n"), id="lines-crlf-gz"),
-        pytest.param("train.parquet", flat(EXPECTED), id="parquet"),
-    ],
-)
-def test_every_layout_gives_the_same_examples(tmp_path: Path, name: str, content: object) -> None:
-    assert read(write(tmp_path / name, content)) == EXPECTED
-
-
-def test_json_larger_than_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sysconf", lambda name: 50)
-    assert read(write(tmp_path / "t.jsonl", lines(EXPECTED))) == EXPECTED
-    with pytest.raises(DataError, match=r"t\.json is too large .*: save the data as \.jsonl or \.parquet"):
-        read(write(tmp_path / "t.json", official(EXPECTED)))
-
-
-def test_folder_is_read_without_hidden_and_other_files(tmp_path: Path) -> None:
-    write(tmp_path / "b" / "2.jsonl", lines(EXPECTED[1:]))
-    write(tmp_path / "a.parquet", flat(EXPECTED[:1]))
-    (tmp_path / "README.md").write_text("not data")
-    (tmp_path / "_SUCCESS").touch()
-    write(tmp_path / ".ipynb_checkpoints" / "a.json", "broken")
-    for metadata in ("dataset_infos.json", "b/state.json", "LICENSE"):
-        write(tmp_path / metadata, {"description": "SQuAD"})
-    assert read(tmp_path) == EXPECTED
-    others = [str(path.relative_to(tmp_path)) for path in files.find(tmp_path).others]
-    assert others == ["LICENSE", "README.md", "_SUCCESS", "b/state.json", "dataset_infos.json"]
-
-
-def test_file_named_like_metadata_is_read_if_it_is_alone(tmp_path: Path) -> None:
-    write(tmp_path / "state.json", official(EXPECTED))
-    assert read(tmp_path) == EXPECTED
-
-
-def test_single_row_is_read(tmp_path: Path) -> None:
-    assert read(write(tmp_path / "train.json", flat(EXPECTED)[0])) == EXPECTED[:1]
-    with pytest.raises(DataError, match=r't\.json, row 1 \(id q1\): "question" is missing'):
-        read(write(tmp_path / "t.json", flat(EXPECTED)[0] | {"question": None}))
-
+from tests.unit.qa.data_files import CONTEXT, EXPECTED, OSLO, flat, lines, numbered, official, write
 
 ROW = flat(EXPECTED)[0]
 UNANSWERABLE: dict[str, dict[str, object]] = {
@@ -234,10 +116,19 @@ HALF = lines(EXPECTED, ascii_only=True).replace("\\ud83d\\udc69", "\\ud83d", 1)
     ("name", "content", "message"),
     [
         pytest.param("t.json", "", r"t\.json is empty: pass a file", id="empty"),
+        pytest.param(
+            "t.jsonl", "", r't\.jsonl is empty: pass rows, one a line, like \{"id": …, "question"', id="empty-lines"
+        ),
         pytest.param("t.jsonl", "\n \n", r"t\.jsonl is empty", id="blank-lines"),
         pytest.param("t.json", {"data": []}, r"t\.json has no question", id="no-questions"),
         pytest.param("t.json", official([]), r"t\.json has no question", id="no-paragraphs"),
         pytest.param("t.parquet", NO_ROWS, r"t\.parquet has no question", id="parquet-no-rows"),
+        pytest.param(
+            "t.parquet",
+            [{"text": "Oslo", "label": 1, "id": "q"}],
+            r"t\.parquet has no column question or context, only text, label, id: ro",
+            id="parquet-columns",
+        ),
         pytest.param("t.json", '{"data": [', r"t\.json is not JSON, line 1 column 11: .*; fix or", id="cut-off"),
         pytest.param("t.json", "[]\n[]", r"t\.json is not JSON, line 2 column 1: Extra data; fix", id="two-lists"),
         pytest.param("t.json", "[" * 100_000, r"t\.json is not SQuAD, it is nested too deeply", id="deep"),
@@ -271,6 +162,9 @@ HALF = lines(EXPECTED, ascii_only=True).replace("\\ud83d\\udc69", "\\ud83d", 1)
         pytest.param("t.json", [ROW | {"id": True}], "the id is true or false", id="id-bool"),
         pytest.param("t.json", [ROW | {"id": ["q1"]}], "the id is a list", id="id-list"),
         pytest.param("t.json", [ROW | {"id": {"$oid": "q1"}}], "the id is an object", id="id-object"),
+        pytest.param(
+            "t.json", ROW | {"question": None}, r't\.json, row 1 \(id q1\): "question" is missing', id="single-row"
+        ),
         pytest.param("t.json", [ROW | {"context": " "}], r'"context" is empty', id="context-blank"),
         pytest.param("t.json", [ROW | {"context": 7}], r'"context" is a number, not a text', id="context-number"),
         pytest.param("t.json", [ROW | {"answers": "Oslo"}], r'"answers" has another shape', id="answers-text"),
@@ -313,128 +207,13 @@ def test_repeated_id_in_another_file_is_refused(tmp_path: Path) -> None:
         read(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "message"),
-    [
-        ("t.json.xz", b"no xz", r"t\.json\.xz can't be read \(.*\): copy or download it again\."),
-        ("t.json.xz", lzma.compress(b"[]" * 1000)[:-20], r"can't be read"),
-        ("t.json.gz", b"no gz", r"can't be read"),
-        ("t.json.gz", gzip.compress(b"[]" * 1000)[:-10], r"can't be read"),
-        ("t.json", "é".encode("latin-1"), r"t\.json is not UTF-8 text \(byte 0\): save it as UTF-8"),
-        ("t.json", b"[" + b" " * (1 << 20) + "é".encode()[:1] + b"]", r"is not UTF-8 text \(byte 1048577\)"),
-        ("t.jsonl", b"{}\n" * 9 + b"{\xe9}\n", r"t\.jsonl is not UTF-8 text \(line 10, byte 1\): save it as UTF-8"),
-        ("t.parquet", b"PAR1 not", r"t\.parquet can't be read as Parquet \(.*\): copy"),
-        ("t.parquet", b"", r"t\.parquet can't be read as Parquet \(.*\): copy"),
-        ("t.jsonl.gz", b"", r"t\.jsonl\.gz is empty: pass rows"),
-    ],
-    ids=[
-        "xz",
-        "cut-off-xz",
-        "gz",
-        "cut-off-gz",
-        "latin-1",
-        "late",
-        "latin-1-line",
-        "parquet",
-        "parquet-0",
-        "gz-0",
-    ],
-)
-def test_damaged_files_are_refused(tmp_path: Path, name: str, data: bytes, message: str) -> None:
-    (tmp_path / name).write_bytes(data)
-    with pytest.raises(DataError, match=message):
-        read(tmp_path / name)
-
-
-@pytest.mark.parametrize("compression", ["none", "snappy"])
-def test_damaged_parquet_is_refused_or_readable(tmp_path: Path, compression: str) -> None:
-    """The file is cut off, has another magic number, or wrong bytes inside."""
-    path = tmp_path / "t.parquet"
-    parquet.write_table(arrow.Table.from_pylist(flat(numbered(2000, 0))), path, compression=compression)
-    good = path.read_bytes()
-    damaged = [good[:cut] for cut in (3, 100, len(good) // 2, len(good) - 1)]
-    damaged += [b"XXXX" + good[4:-4] + b"XXXX", b"\xff" * len(good)]
-    for place in range(8, len(good) - 40, len(good) // 20):
-        damaged.append(good[:place] + b"\xff" * 40 + good[place + 40 :])
-    refused = []
-    for data in damaged:
-        path.write_bytes(data)
-        try:
-            read(path)
-        except DataError as error:
-            refused.append(str(error))
-    assert len(refused) > len(damaged) // 2
-    assert all(str(path) in sentence and "\n" not in sentence for sentence in refused)
-
-
-def test_parquet_without_needed_columns_lists_its_columns(tmp_path: Path) -> None:
-    path = write(tmp_path / "t.parquet", [{"text": "Oslo", "label": 1, "id": "q"}])
-    with pytest.raises(DataError, match=r"t\.parquet has no column question or context, only text, label, id: ro"):
-        read(path)
-
-
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        ([], r"holds no data file \(.*\), it holds nothing: put"),
-        (["model.bin"], r"it holds model\.bin: put the SQuAD file there"),
-        (["state.json", "data-00000-of-00001.arrow"], r"Arrow file of datasets' save_to_disk: save it with to_parquet"),
-    ],
-    ids=["empty", "others", "save-to-disk"],
-)
-def test_folder_without_data_files_is_refused(tmp_path: Path, names: list[str], message: str) -> None:
-    for name in names:
-        (tmp_path / name).write_text("{}")
-    with pytest.raises(DataError, match=message):
-        read(tmp_path)
-
-
-def test_missing_path_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"train does not exist: pass a data file"):
-        read(tmp_path / "train")
-
-
-def numbered(count: int, wrong: int) -> list[Example]:
-    good = Answer("Oslo", OSLO)
-    moved = Answer("Oslo", OSLO + 1)
-    return [Example(f"q{i}", "Which?", CONTEXT, (good, moved if i < wrong else good)) for i in range(count)]
-
-
-def test_misplaced_answers_are_skipped_and_listed(tmp_path: Path) -> None:
-    examples = read(write(tmp_path / "t.jsonl", lines(numbered(20, wrong=2))))
-    answers = AnswerCheck()
-    assert list(answers.kept(examples)) == examples[2:]
-    answers.check()
-    assert answers.note() == (
-        "2 questions skipped, whose answer is not at its answer_start: "
-        f"{tmp_path}/t.jsonl, line 1 (id q0), line 2 (id q1), the first 'Oslo', but 'slo ' is at {OSLO + 1} (the "
-        f"text is at {OSLO})"
-    )
-    one = AnswerCheck()
-    assert list(one.kept(examples[:1])) == []
-    assert one.note().startswith("1 question skipped, whose answer is not at its ")
-
-
-def refused(examples: list[Example], *, all_read: bool = True) -> str:
-    """Why the answers of the data set `train` are refused; empty if they are not."""
-    answers = AnswerCheck("train")
-    list(answers.kept(examples))
-    try:
-        answers.check(all_read=all_read)
-    except DataError as error:
-        return str(error)
-    return ""
-
-
-def test_too_many_misplaced_answers_are_refused() -> None:
-    message = refused(numbered(20, wrong=5))
-    assert message.startswith("In train 5 of 20 questions have an answer whose text is not ")
-    assert "(id q4)), the first 'Oslo', but " in message
-    assert "(id q9); and 3 more), the first" in refused(numbered(20, wrong=13))
-    assert ": count answer_start in characters" in message
-    assert not refused(numbered(20, wrong=2))
-    assert not refused(numbered(12, wrong=10), all_read=False), "ten misplaced answers are too few"
-    assert refused(numbered(12, wrong=11), all_read=False)
+def test_advice_shows_the_layout_of_the_file(tmp_path: Path) -> None:
+    question = {"id": "q", "question": "Where?", "answers": "Oslo"}
+    squad = {"data": [{"paragraphs": [{"context": "In Oslo.", "qas": [question]}]}]}
+    with pytest.raises(DataError) as error:
+        read(write(tmp_path / "t.json", squad))
+    assert '"answers" has another shape; questions look like {"id": …, "question": …, "answers": [{' in str(error.value)
+    assert "rows look like" not in str(error.value)
 
 
 BROKEN: dict[str, dict[str, object]] = {
@@ -477,15 +256,13 @@ def test_all_faults_of_a_file_are_reported_together(tmp_path: Path, name: str) -
         read(path)
 
 
-def test_advice_shows_the_layout_of_the_file(tmp_path: Path) -> None:
-    question = {"id": "q", "question": "Where?", "answers": "Oslo"}
-    squad = {"data": [{"paragraphs": [{"context": "In Oslo.", "qas": [question]}]}]}
+def test_ten_faults_are_shown_and_the_rest_is_counted(tmp_path: Path) -> None:
+    rows = [row | {"answers": []} for row in flat(numbered(13, 0))]
     with pytest.raises(DataError) as error:
-        read(write(tmp_path / "t.json", squad))
-    assert '"answers" has another shape; questions look like {"id": …, "question": …, "answers": [{' in str(error.value)
-    assert "rows look like" not in str(error.value)
-    with pytest.raises(DataError, match=r't\.jsonl is empty: pass rows, one a line, like \{"id": …, "question"'):
-        read(write(tmp_path / "t.jsonl", ""))
+        read(write(tmp_path / "t.parquet", rows))
+    message = str(error.value)
+    assert message.startswith(f"13 rows can't be used: {tmp_path}/t.parquet, row 1 (id q0), row 2 (id q1), ")
+    assert "row 10 (id q9): the question has no answer; and 3 more. Set version_2_with_negative" in message
 
 
 def test_check_after_partial_reading_covers_the_rows_read(tmp_path: Path) -> None:
@@ -500,34 +277,42 @@ def test_check_after_partial_reading_covers_the_rows_read(tmp_path: Path) -> Non
         reader.check()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["t.jsonl", "t.parquet"])
-def test_memory_does_not_grow_with_the_number_of_rows(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Reads 7 MB of questions, all valid or all with a fault."""
-    monkeypatch.setattr(files, "_CHUNK", 10_000)
-    for change in ({}, {"question": ""}):
-        rows = [row | change | {"context": CONTEXT * 20} for row in flat(numbered(6000, 0))]
-        content = "".join(json.dumps(row) + "\n" for row in rows) if name == "t.jsonl" else rows
-        reader = QuestionReader(write(tmp_path / name, content))
-        tracemalloc.start()
-        count = sum(1 for _ in reader)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert count == (0 if change else 6000)
-        assert peak < (3_000_000 if name == "t.parquet" else 900_000), "too many rows in memory"
-        with suppress(DataError):
-            reader.check()
+def test_misplaced_answers_are_skipped_and_listed(tmp_path: Path) -> None:
+    examples = read(write(tmp_path / "t.jsonl", lines(numbered(20, wrong=2))))
+    answers = AnswerCheck()
+    assert list(answers.kept(examples)) == examples[2:]
+    answers.check()
+    assert answers.note() == (
+        "2 questions skipped, whose answer is not at its answer_start: "
+        f"{tmp_path}/t.jsonl, line 1 (id q0), line 2 (id q1), the first 'Oslo', but 'slo ' is at {OSLO + 1} (the "
+        f"text is at {OSLO})"
+    )
+    one = AnswerCheck()
+    assert list(one.kept(examples[:1])) == []
+    assert one.note().startswith("1 question skipped, whose answer is not at its ")
 
 
-def test_ten_faults_are_shown_and_the_rest_is_counted(tmp_path: Path) -> None:
-    rows = [row | {"answers": []} for row in flat(numbered(13, 0))]
-    with pytest.raises(DataError) as error:
-        read(write(tmp_path / "t.parquet", rows))
-    message = str(error.value)
-    assert message.startswith(f"13 rows can't be used: {tmp_path}/t.parquet, row 1 (id q0), row 2 (id q1), ")
-    assert "row 10 (id q9): the question has no answer; and 3 more. Set version_2_with_negative" in message
+@pytest.mark.parametrize(
+    ("count", "wrong", "all_read", "message"),
+    [
+        (20, 2, True, None),
+        (
+            20,
+            5,
+            True,
+            r"^In train 5 of 20 questions have an answer whose text is not .*: count answer_start in characters",
+        ),
+        (20, 5, True, r"\(id q4\)\), the first 'Oslo', but "),
+        (20, 13, True, r"\(id q9\); and 3 more\), the first"),
+        (12, 10, False, None),  # ten misplaced answers are too few before all are read
+        (12, 11, False, "In train 11 of 12 questions"),
+    ],
+)
+def test_too_many_misplaced_answers_are_refused(count: int, wrong: int, all_read: bool, message: str | None) -> None:
+    answers = AnswerCheck("train")
+    list(answers.kept(numbered(count, wrong)))
+    with pytest.raises(DataError, match=message) if message else nullcontext():
+        answers.check(all_read=all_read)
 
 
 @pytest.mark.parametrize(
