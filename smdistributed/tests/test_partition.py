@@ -1,6 +1,7 @@
 """Partitions of models: automatic ones by parameters, manual ones by contexts, and their errors."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import combinations_with_replacement, pairwise
 from typing import Any
 
 import pytest
@@ -330,16 +331,9 @@ def test_plan_of_any_model_is_valid(model: nn.Module, degree: int) -> None:
 
 def brute_force(costs: list[float], parts: int, first: float) -> float:
     """The smallest possible maximum load, by trying all splits."""
-
-    def tried(at: int, left: int, load: float) -> Iterator[float]:
-        if left == 1:
-            yield load + sum(costs[at:])
-            return
-        for end in range(at, len(costs) + 1):
-            for rest in tried(end, left - 1, 0.0):
-                yield max(load + sum(costs[at:end]), rest)
-
-    return min(tried(0, parts, first))
+    items = [first, *costs]
+    splits = combinations_with_replacement(range(1, len(items) + 1), parts - 1)
+    return min(max(sum(items[at:to]) for at, to in pairwise((0, *split, len(items)))) for split in splits)
 
 
 loads = st.lists(st.integers(1, 20).map(float), min_size=1, max_size=7)

@@ -14,7 +14,6 @@ ENDED_AT = 1000.0
 def explain_printed(
     lines: Sequence[str],
     code: int = 1,
-    code_dir: str = "/opt/ml/code",
     name: str = "train.py",
     later: Sequence[str] = (),
     **known: bool,
@@ -25,10 +24,10 @@ def explain_printed(
         stderr.add(line, ENDED_AT - 5)
     for line in later:
         stderr.add(line, ENDED_AT)
-    context = ProgramContext(Path(code_dir))
+    context = ProgramContext(Path("/opt/ml/code"))
     return explain(ProgramEnd(name, f"{name} on algo-1", 7, code, ENDED_AT, Ends(), stderr, context, **known))
 
 
-def ending_sentence(name: str, code: int, lines: Sequence[str], code_dir: str) -> str:
-    """The sentence for lines that came just before the end."""
-    return explain_printed((), code, code_dir, name, lines).sentence
+def ending_sentence(stderr: str, code: int = 1, name: str = "train.py") -> str:
+    """The sentence for a text that came just before the end."""
+    return explain_printed((), code, name, stderr.splitlines()).sentence

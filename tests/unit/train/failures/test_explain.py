@@ -72,7 +72,7 @@ subprocess.CalledProcessError: Command '['./tool']' returned non-zero exit statu
     ],
 )
 def test_own_line_is_found_in_stderr(stderr: str) -> None:
-    sentence = ending_sentence("train.py", 1, stderr.splitlines(), CODE)
+    sentence = ending_sentence(stderr)
     (message,) = re.findall(r"^(?:IndexError|subprocess\.CalledProcessError): .*", stderr, re.MULTILINE)
     assert sentence.startswith(f"{message} (raised at train.py:9)")
 

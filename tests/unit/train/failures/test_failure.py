@@ -11,7 +11,6 @@ from berth.train.failures.failure import FailureFile, FailureReport
 from berth.train.failures.native import killed_sentence
 from tests.unit.train.failures.printed import ending_sentence
 
-CODE = "/opt/ml/code"
 PLAIN = """\
 some log line
 Traceback (most recent call last):
@@ -92,6 +91,17 @@ FULL_DISK = {
     "safetensors": "safetensors_rust.SafetensorError: Error while serializing: I/O error: Os { code: 28, kind: "
     "StorageFull }",
 }
+# torch's exception with NCCL 2.29 (cu130); NCCL 2.21 (cu124) gives no reason.
+NCCL = """\
+Traceback (most recent call last):
+  File "/opt/ml/code/train.py", line 7, in <module>
+    dist.all_reduce(tensor)
+torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3690, unhandled system error (run with \
+NCCL_DEBUG=INFO for details), NCCL version 2.29.7
+ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.
+Last error:
+Error while creating shared memory segment /dev/shm/nccl-WU88OE (size 9637888){reason}
+"""
 FULL_TMP = """\
 [algo-2:00028] PMIX ERROR: OUT-OF-RESOURCE in file src/client/pmix_client.c at line 277
 *** An error occurred in MPI_Init_thread
@@ -102,7 +112,7 @@ MORE_DISK = "a disk of this host is full: give the job a larger one (volume_size
 
 def test_long_message_is_cut_before_place() -> None:
     text = LATER.format(noise="\n" + "very " * 400)
-    sentence = ending_sentence("train.py", 1, text.splitlines(), CODE)
+    sentence = ending_sentence(text)
     assert sentence.endswith("… (raised at train.py:40 in main)")
     assert 600 < len(sentence) <= SENTENCE_CHARACTERS - len("rank 12345 on algo-12: ")
 
@@ -128,10 +138,7 @@ SENTENCES = {
         SMDISTRIBUTED_ERROR,
         "OutsideStep: The model was called outside a step (raised at train.py:8 in main)",
     ),
-    "text without exception": (
-        "out of data\n\n",
-        "train.py failed; its last line on stderr was: out of data",
-    ),
+    "text without exception": ("out of data\n\n", "train.py failed; its last line on stderr was: out of data"),
     "no output": (
         "",
         "train.py failed and wrote nothing to stderr; print the reason to stderr before exiting.",
@@ -158,25 +165,27 @@ SENTENCES = {
         )
         for name, message in FULL_DISK.items()
     },
+    "NCCL, but /dev/shm is not full": (
+        NCCL.format(reason=", error: Cuda failure 'invalid argument'"),
+        "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3690, unhandled system error (run "
+        "with NCCL_DEBUG=INFO for details), NCCL version 2.29.7 ncclSystemError: System call (e.g. socket, malloc) or "
+        "external library call failed or device error. Last error: Error while creating shared memory segment "
+        "/dev/shm/nccl-WU88OE (size 9637888), error: Cuda failure 'invalid argument' (raised at train.py:7)",
+    ),
     "full /tmp": (FULL_TMP, f"train.py could not start under mpirun, whose files are in /tmp: {MORE_DISK}"),
 }
 
 
 @pytest.mark.parametrize(("stderr", "sentence"), SENTENCES.values(), ids=SENTENCES.keys())
 def test_sentence(stderr: str, sentence: str) -> None:
-    assert ending_sentence("train.py", 1, stderr.splitlines(), CODE) == sentence
+    assert ending_sentence(stderr) == sentence
 
 
 @pytest.mark.parametrize(
     ("number", "killed_for_memory", "peak", "begin"),
     [
         (9, True, 900, "was killed by SIGKILL: out of memory (peak 900 MiB of 1000 MiB); use a smaller batch"),
-        (
-            9,
-            False,
-            800,
-            "was killed by SIGKILL (out of memory? peak 800 MiB of 1000 MiB); if so, use a smaller",
-        ),
+        (9, False, 800, "was killed by SIGKILL (out of memory? peak 800 MiB of 1000 MiB); if so, use a smaller"),
         (9, False, 799, "was killed by SIGKILL, and memory was not short (peak 799 MiB of 1000 MiB): find out who"),
         (9, False, 0, "was killed by SIGKILL (out of memory? peak unknown of 1000 MiB)"),
         (
@@ -199,17 +208,6 @@ def test_killed_sentence(tmp_path: Path, number: int, killed_for_memory: bool, p
     assert sentence.startswith(f"rank 1 on algo-2 {begin}")
 
 
-# torch's exception with NCCL 2.29 (cu130); NCCL 2.21 (cu124) gives no reason.
-NCCL = """\
-Traceback (most recent call last):
-  File "/opt/ml/code/train.py", line 7, in <module>
-    dist.all_reduce(tensor)
-torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3690, unhandled system error (run with \
-NCCL_DEBUG=INFO for details), NCCL version 2.29.7
-ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.
-Last error:
-Error while creating shared memory segment /dev/shm/nccl-WU88OE (size 9637888){reason}
-"""
 LITTLE_SHM = {
     "NCCL 2.21": NCCL.format(reason=""),
     "NCCL 2.29": NCCL.format(reason=", error: No space left on device (28)"),
@@ -223,21 +221,14 @@ LITTLE_SHM = {
 
 @pytest.mark.parametrize("stderr", LITTLE_SHM.values(), ids=LITTLE_SHM.keys())
 def test_full_shared_memory_names_shm_size(stderr: str) -> None:
-    sentence = ending_sentence("train.py", 1, stderr.splitlines(), CODE)
+    sentence = ending_sentence(stderr)
     assert sentence.startswith("/dev/shm is too small for train.py: give the container more (docker run --shm-size 8g,")
     assert stderr.splitlines()[-1][:60] in sentence
     assert not is_echo(sentence), "NCCL's message alone would count as an echo"
 
 
-def test_other_errors_do_not_name_shm_size() -> None:
-    stderr = NCCL.format(reason=", error: Cuda failure 'invalid argument'")
-    assert "--shm-size" not in ending_sentence("train.py", 1, stderr.splitlines(), CODE)
-    full_disk = "OSError: [Errno 28] No space left on device: '/opt/ml/model/weights'"
-    assert "--shm-size" not in ending_sentence("train.py", 1, [full_disk], CODE)
-
-
 def test_bus_error_reported_by_shell() -> None:
-    assert ending_sentence("train.sh", 135, ["Bus error (core dumped)"], CODE).startswith(
+    assert ending_sentence("Bus error (core dumped)", 135, "train.sh").startswith(
         "a program that train.sh ran was killed by SIGBUS: /dev/shm is probably full; give the container more (docker "
     )
 
