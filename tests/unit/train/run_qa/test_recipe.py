@@ -1,4 +1,4 @@
-"""Tests the settings of a job, its log lines, the order and padding of windows, and the choice of data."""
+"""Tests the settings of a job, its sample of questions, and the padding of windows."""
 
 import re
 from dataclasses import replace
@@ -12,16 +12,14 @@ from transformers import TrainingArguments
 
 from berth.contract.errors import JobError
 from berth.contract.hyperparameters import HyperparameterError
-from berth.qa.squad import DataError, Example
+from berth.qa.squad import Example
 from berth.qa.windows import Window
 from berth.runtime.rank import Rank
 from berth.train.run_qa import export, ranks
 from berth.train.run_qa.device import RankEnvironment
 from berth.train.run_qa.evaluation import label_loss, length_batches
-from berth.train.run_qa.inputs import data
-from berth.train.run_qa.inputs.features import Collator, WindowDataset, grouped_order
+from berth.train.run_qa.inputs.features import Collator, WindowDataset
 from berth.train.run_qa.recipe import Paths, Recipe, TrainingSettings, complete
-from berth.train.run_qa.reporting import report
 from berth.train.run_qa.trainer import span_loss
 
 PATHS = Paths(Path("/opt/ml"))
@@ -269,41 +267,6 @@ def test_invalid_settings_are_refused(env: RankEnvironment, values: dict[str, An
         settings(env, **values)
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(111.52, "111.52"), (47.0, "47.0"), (0.00001, "0.0"), (1e-3, "0.001"), (59.33333, "59.3333")]
-)
-def test_format_of_metric_numbers(value: float, text: str) -> None:
-    assert report.number(value) == text
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "bf16=False,",
-        "num_train_epochs = 3.0",
-        "model: s3://b/f1/x=1",
-        "train_runtime  = 0:01:51",
-        "a\nf1 = 2",
-        "exact_match=1",
-    ],
-)
-def test_other_lines_match_no_metric_pattern(
-    line: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("BERTH_FAILURE_FILE", raising=False)
-    report.say(line)
-    report.failure(line)
-    captured = capfd.readouterr()
-    for written in (captured.out, captured.err):
-        assert written.count("\n") == 1
-        assert not any(re.search(pattern, written) for pattern in report.METRIC_PATTERNS)
-
-
-def test_equals_sign_stays_if_no_pattern_matches(capfd: pytest.CaptureFixture[str]) -> None:
-    report.say("model: s3://bucket/a=b")
-    assert capfd.readouterr().out == "model: s3://bucket/a=b\n"
-
-
 def window(length: int, start: int | None = None, end: int | None = None) -> Window:
     pairs = np.zeros((length, 2), np.int32)
     return Window(0, np.arange(1, length + 1, dtype=np.int32), None, pairs, pairs, 2, length, start, end)
@@ -335,26 +298,6 @@ def test_loss_ignores_padding() -> None:
     assert span_loss(start, end, mask, torch.tensor(first), torch.tensor(last)).item() == pytest.approx(together.item())
 
 
-@pytest.mark.parametrize("size", [1, 7, 64, 1000])
-@pytest.mark.parametrize("group", [1, 8])
-def test_grouped_order_contains_every_window_once(size: int, group: int) -> None:
-    lengths = np.random.default_rng(0).integers(20, 385, size)
-    order = grouped_order(lengths, group, seed=3, epoch=0)
-    assert sorted(order) == list(range(size))
-    assert np.array_equal(order, grouped_order(lengths, group, seed=3, epoch=0))
-    if size > 8:
-        assert not np.array_equal(order, grouped_order(lengths, group, seed=3, epoch=1))
-
-
-def test_grouped_order_reduces_padding() -> None:
-    lengths = np.random.default_rng(0).integers(20, 385, 4000)
-
-    def padded(order: np.ndarray) -> float:
-        return sum(16 * lengths[order[first : first + 16]].max() for first in range(0, 4000, 16)) / lengths.sum()
-
-    assert padded(grouped_order(lengths, 16, 0, 0)) < 1.05 < 1.5 < padded(np.arange(4000))
-
-
 def test_length_batches_contain_every_window_once() -> None:
     batches = length_batches(np.array([5, 9, 2, 7, 1]), 2)
     assert [batch.tolist() for batch in batches] == [[1, 3], [0, 2], [4]]
@@ -365,44 +308,6 @@ def test_unwrapped_model_is_refused_on_several_ranks() -> None:
     ranks.check_wrapped(Rank(), bare)
     with pytest.raises(JobError, match="Linear and not wrapped"):
         ranks.check_wrapped(Rank(1, 1, 2, 2), bare)
-
-
-def test_find_prefers_file_then_channel_then_hub(tmp_path: Path) -> None:
-    paths = Paths(tmp_path)
-    file = tmp_path / "input/data/train/a.json"
-    file.parent.mkdir(parents=True)
-    file.write_text("{}")
-    channels = data.channels(paths)
-    assert channels == {"train"}
-    hub = Recipe(dataset_name="squad", train_file="a.json")
-    assert data.find("train", hub, paths, channels).path == file
-    assert data.find("train", Recipe(dataset_name="squad"), paths, channels).note == (
-        "train data: channel train (not dataset_name squad)"
-    )
-    assert data.find("validation", hub, paths, channels).dataset == "squad"
-    assert data.find("train", Recipe(), paths, frozenset({"training"})).path == tmp_path / "input/data/training"
-    assert data.find("validation", Recipe(), paths, frozenset({"test"})).path == tmp_path / "input/data/test"
-    assert data.find("validation", Recipe(), paths, frozenset({"test", "val"})).path == tmp_path / "input/data/val"
-    with pytest.raises(DataError, match="There is no validation data: pass a folder with SQuAD files as channel"):
-        data.find("validation", Recipe(), paths, channels)
-
-
-@pytest.mark.parametrize(
-    ("declared", "sentence"),
-    [
-        ('{"train": {"TrainingInputMode": "Pipe"}}', "Channel train is in Pipe mode"),
-        ('{"train": {"TrainingInputMode": "File"}}', "Channel train is declared but"),
-        ('{"train": {"S3DistributionType": "ShardedByS3Key"}}', "Channel train is ShardedByS3Key, so each host has"),
-    ],
-)
-def test_unusable_channels_are_refused(declared: str, sentence: str, tmp_path: Path) -> None:
-    (tmp_path / "input/config").mkdir(parents=True)
-    (tmp_path / "input/config/inputdataconfig.json").write_text(declared)
-    with pytest.raises(DataError, match=sentence):
-        data.channels(Paths(tmp_path), hosts=2)
-    if "Sharded" in sentence:
-        (tmp_path / "input/data/train").mkdir(parents=True)
-        assert data.channels(Paths(tmp_path), hosts=1) == {"train"}, "a single host has all files"
 
 
 @pytest.mark.parametrize(

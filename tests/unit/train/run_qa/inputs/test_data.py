@@ -1,4 +1,4 @@
-"""Tests the choice of data files, and the log lines and errors about their questions."""
+"""Tests the choice of data, and the log lines and errors about their questions."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 from berth.qa.squad import DataError
 from berth.train.run_qa.inputs import questions
-from berth.train.run_qa.inputs.data import DataSource, find
+from berth.train.run_qa.inputs.data import DataSource, channels, find
 from berth.train.run_qa.inputs.questions import load, load_all
 from berth.train.run_qa.recipe import Paths, Recipe
 
@@ -119,3 +119,41 @@ def test_hub_rows_are_checked_like_files(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [(each.id, len(each.answers)) for each in read.examples] == [("1", 1), ("squad, row 2", 0)]
     with pytest.raises(DataError, match="squad, row 2: the question has no answer"):
         load(source, Recipe(), None, lambda _: None)
+
+
+def test_find_prefers_file_then_channel_then_hub(tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    file = tmp_path / "input/data/train/a.json"
+    file.parent.mkdir(parents=True)
+    file.write_text("{}")
+    declared = channels(paths)
+    assert declared == {"train"}
+    hub = Recipe(dataset_name="squad", train_file="a.json")
+    assert find("train", hub, paths, declared).path == file
+    assert find("train", Recipe(dataset_name="squad"), paths, declared).note == (
+        "train data: channel train (not dataset_name squad)"
+    )
+    assert find("validation", hub, paths, declared).dataset == "squad"
+    assert find("train", Recipe(), paths, frozenset({"training"})).path == tmp_path / "input/data/training"
+    assert find("validation", Recipe(), paths, frozenset({"test"})).path == tmp_path / "input/data/test"
+    assert find("validation", Recipe(), paths, frozenset({"test", "val"})).path == tmp_path / "input/data/val"
+    with pytest.raises(DataError, match="There is no validation data: pass a folder with SQuAD files as channel"):
+        find("validation", Recipe(), paths, declared)
+
+
+@pytest.mark.parametrize(
+    ("declared", "sentence"),
+    [
+        ('{"train": {"TrainingInputMode": "Pipe"}}', "Channel train is in Pipe mode"),
+        ('{"train": {"TrainingInputMode": "File"}}', "Channel train is declared but"),
+        ('{"train": {"S3DistributionType": "ShardedByS3Key"}}', "Channel train is ShardedByS3Key, so each host has"),
+    ],
+)
+def test_unusable_channels_are_refused(declared: str, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "input/config").mkdir(parents=True)
+    (tmp_path / "input/config/inputdataconfig.json").write_text(declared)
+    with pytest.raises(DataError, match=sentence):
+        channels(Paths(tmp_path), hosts=2)
+    if "Sharded" in sentence:
+        (tmp_path / "input/data/train").mkdir(parents=True)
+        assert channels(Paths(tmp_path), hosts=1) == {"train"}, "a single host has all files"

@@ -1,4 +1,4 @@
-"""Tests the windows in files: their content, their use of memory, and a full disk."""
+"""Tests the order of windows, and windows in files: their content, their use of memory, and a full disk."""
 
 import tempfile
 import tracemalloc
@@ -13,7 +13,7 @@ from berth.contract.errors import JobError
 from berth.qa.squad import Answer, DataError, Example
 from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import WindowError, make_windows
-from berth.train.run_qa.inputs.features import Collator, WindowDataset
+from berth.train.run_qa.inputs.features import Collator, WindowDataset, grouped_order
 from berth.train.run_qa.inputs.window_file import Cutting, WindowFile
 from tests.unit.small_models import tiny_tokenizer
 
@@ -111,3 +111,23 @@ def test_memory_does_not_grow_with_the_number_of_windows(pairs: PairTokenizer, t
         tracemalloc.stop()
         windows = len(file)
     assert (peak_bytes[2500] - peak_bytes[500]) / windows < 50
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 1000])
+@pytest.mark.parametrize("group", [1, 8])
+def test_grouped_order_contains_every_window_once(size: int, group: int) -> None:
+    lengths = np.random.default_rng(0).integers(20, 385, size)
+    order = grouped_order(lengths, group, seed=3, epoch=0)
+    assert sorted(order) == list(range(size))
+    assert np.array_equal(order, grouped_order(lengths, group, seed=3, epoch=0))
+    if size > 8:
+        assert not np.array_equal(order, grouped_order(lengths, group, seed=3, epoch=1))
+
+
+def test_grouped_order_reduces_padding() -> None:
+    lengths = np.random.default_rng(0).integers(20, 385, 4000)
+
+    def padded(order: np.ndarray) -> float:
+        return sum(16 * lengths[order[first : first + 16]].max() for first in range(0, 4000, 16)) / lengths.sum()
+
+    assert padded(grouped_order(lengths, 16, 0, 0)) < 1.05 < 1.5 < padded(np.arange(4000))

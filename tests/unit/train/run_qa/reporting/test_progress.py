@@ -1,4 +1,4 @@
-"""Tests the progress lines of a training, its speed, and the seconds of its phases."""
+"""Tests lines in the log: metrics, the progress of a training and its speed; and the seconds of its phases."""
 
 import re
 import time
@@ -152,3 +152,38 @@ def test_phases_add_up_to_the_age_of_the_process() -> None:
 
 def test_process_age() -> None:
     assert process_age() == pytest.approx(time.time() - psutil.Process().create_time(), abs=1.0)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(111.52, "111.52"), (47.0, "47.0"), (0.00001, "0.0"), (1e-3, "0.001"), (59.33333, "59.3333")]
+)
+def test_format_of_metric_numbers(value: float, text: str) -> None:
+    assert report.number(value) == text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "bf16=False,",
+        "num_train_epochs = 3.0",
+        "model: s3://b/f1/x=1",
+        "train_runtime  = 0:01:51",
+        "a\nf1 = 2",
+        "exact_match=1",
+    ],
+)
+def test_other_lines_match_no_metric_pattern(
+    line: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("BERTH_FAILURE_FILE", raising=False)
+    report.say(line)
+    report.failure(line)
+    captured = capfd.readouterr()
+    for written in (captured.out, captured.err):
+        assert written.count("\n") == 1
+        assert not any(re.search(pattern, written) for pattern in report.METRIC_PATTERNS)
+
+
+def test_equals_sign_stays_if_no_pattern_matches(capfd: pytest.CaptureFixture[str]) -> None:
+    report.say("model: s3://bucket/a=b")
+    assert capfd.readouterr().out == "model: s3://bucket/a=b\n"
