@@ -15,8 +15,8 @@ import pytest
 
 from berth.contract.variables import PREFIX
 from tests.ports import free_port
+from tests.unit.train.entries import START
 from tests.unit.train.recorded_jobs import Request, requests
-from tests.unit.train.test_entry import START
 
 TOOLKIT = "from sagemaker_training.cli.train import main; main()"
 SEEN = """

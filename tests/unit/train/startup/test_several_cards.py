@@ -13,7 +13,7 @@ import pytest
 
 from berth.train.hosts import ssh
 from berth.train.hosts.rendezvous import Introduction
-from tests.unit.train.test_entry import START, lay_out
+from tests.unit.train.entries import START, lay_out
 
 pytestmark = pytest.mark.slow
 
