@@ -208,15 +208,6 @@ def test_bad_program_is_rejected_before_it_runs(name: str, user_job: Callable[..
     assert_failure(ran, 2, (bad.says,), ran.when("launch plan"))
 
 
-def test_run_qa_rejects_model_parallelism(
-    train_job: Callable[..., Any], channels: Callable[..., dict[str, Path]]
-) -> None:
-    settings = {"mp_parameters": '{"partitions": 2}', "sagemaker_mpi_enabled": "true"}
-    began = time.time()
-    ran = train_job(channels(train="x"), hosts=2, hyperparameters=TRAIN | settings)
-    assert_failure(ran, 2, ("mp_parameters", "run_qa", "a program of your own"), began)
-
-
 @pytest.mark.transformers5
 def test_host_that_never_starts_is_reported(
     lone_hosts: Callable[..., Any], channels: Callable[..., dict[str, Path]], tmp_path: Path
@@ -231,25 +222,4 @@ def test_host_that_never_starts_is_reported(
     assert set(first.values()) == {first["algo-1"]}
     assert "algo-3 did not join" in first["algo-1"]
     assert all(code != 0 for code in codes.values())
-    assert seconds < ENDS_WITHIN
-
-
-@pytest.mark.transformers5
-@pytest.mark.parametrize("host", ["algo-1", "algo-2"], ids=["leader", "worker"])
-def test_invalid_setting_of_one_host_fails_all_hosts_at_once(
-    host: str,
-    lone_hosts: Callable[..., Any],
-    channels: Callable[..., dict[str, Path]],
-    tmp_path: Path,
-) -> None:
-    environment = {host: {"BERTH_PROCESSES_PER_HOST": "none"}}
-    with lone_hosts(channels(train="x"), TRAIN, hosts=3, environment=environment) as containers:
-        began = time.time()
-        codes = {name: container.wait(timeout=60)["StatusCode"] for name, container in containers.items()}
-    seconds = time.time() - began
-    first = {name: (tmp_path / name / "output/failure").read_text().splitlines()[0] for name in containers}
-    assert set(first.values()) == {first["algo-1"]}
-    assert "BERTH_PROCESSES_PER_HOST must be a whole number from 1 to 256, not 'none'." in first["algo-1"]
-    assert host == "algo-1" or first["algo-1"].startswith(f"host {host} stopped before all hosts had joined: ")
-    assert set(codes.values()) == {1}
     assert seconds < ENDS_WITHIN

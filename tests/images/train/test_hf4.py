@@ -115,17 +115,10 @@ def test_cpu_image_serves_model_of_transformers_4(
     assert answer["answer"] in "It is in the house by the sea."
 
 
-def test_error_of_run_qa_names_the_alternatives(
-    train_job: Callable[..., Any], tiny_model: Path, rows: Callable[[str], Path], profile: pins.Profile
-) -> None:
-    hardware = profile.name.removesuffix("-hf4")
+def test_run_qa_is_refused(train_job: Callable[..., Any], tiny_model: Path, rows: Callable[[str], Path]) -> None:
     ran = train_job({"train": rows("json")}, model=tiny_model, hyperparameters={"do_train": "True"})
     assert ran.outcome.exit_code == 1
-    assert ran.sentences() == {
-        "algo-1": "run_qa, the kit's own program, is for transformers 5 and this image has 4.26.0: train with an image "
-        f"of the profile {hardware}, or give a program of your own (entry_point of an estimator, --code of `build.py "
-        "run train`, the hyperparameter sagemaker_program)."
-    }
+    assert "is for transformers 5 and this image has 4.26.0: train with an image of " in ran.sentences()["algo-1"]
 
 
 ARRAYS = """

@@ -1,6 +1,5 @@
 """run_qa in real containers, on one host and on two: from data to a model.tar.gz that can be served."""
 
-import gzip
 import hashlib
 import json
 import os
@@ -107,10 +106,6 @@ def test_output_contains_trace_of_each_rank(job: Any) -> None:
     files = read(ran.outcome.output_archive)
     names = [f"trace/trace-rank-{rank}-step-{step}.json.gz" for rank in range(hosts) for step in (2, 3)]
     assert [name for name in sorted(files) if name.startswith("trace/")] == names
-    for name in names:
-        marks = {each["name"] for each in json.loads(gzip.decompress(files[name]))["traceEvents"]}
-        step = name.removesuffix(".json.gz").rpartition("-")[2]
-        assert {f"step {step}", "wait for data"} <= marks
 
 
 def test_launch_plan_is_logged_before_the_first_step(job: Any) -> None:

@@ -139,14 +139,6 @@ def test_last_log_line_reports_that_ranks_train_alone(
     assert ran.lines_of("algo-1")[-1].startswith(f"berth: the job ends with exit code 0; {note}")
 
 
-def test_shell_script_gets_hyperparameters(user_job: Callable[..., Any], unexpected_lines: Any) -> None:
-    script = 'set -eu\necho "shell $SM_CURRENT_HOST $* $SM_HP_EPOCHS"\necho trained > "$SM_MODEL_DIR/model.txt"\n'
-    ran = user_job({"start.sh": script}, "start.sh", {"epochs": "3"})
-    assert ran.outcome.exit_code == 0, ran.log
-    assert "shell algo-1 --epochs 3 3" in ran.lines_of("algo-1")
-    assert unexpected_lines(ran.log) == []
-
-
 def test_requirements_from_wheel_and_private_index(
     user_job: Callable[..., Any], unexpected_lines: Any, client: docker.DockerClient, tmp_path: Path
 ) -> None:
