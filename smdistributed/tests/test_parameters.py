@@ -139,26 +139,6 @@ def test_unknown_option_is_an_error(name: str, sentence: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "beginning"),
-    [
-        ({"tensor_parallel_degree": 2, "ddp": True}, "tensor_parallel_degree is 2, and tensor parallelism is not"),
-        ({"sharded_data_parallel_degree": 4}, "sharded_data_parallel_degree is 4, and sharded data parallelism is not"),
-        ({"shard_optimizer_state": True}, "shard_optimizer_state is true, and sharding the optimizer's state is not"),
-    ],
-)
-def test_unsupported_parallelism_is_an_error(given: dict[str, Any], beginning: str) -> None:
-    (sentence,) = problems(given)
-    assert sentence.startswith(beginning)
-    assert "; set it to " in sentence
-
-
-def test_manual_partition_needs_default_partition() -> None:
-    (sentence,) = problems({"partitions": 2, "auto_partition": False})
-    assert sentence.startswith("auto_partition is false, so default_partition is needed")
-    assert parse({"partitions": 2, "auto_partition": False, "default_partition": 1}).default_partition == 1
-
-
-@pytest.mark.parametrize(
     ("given", "sentence"),
     [
         (
@@ -171,13 +151,33 @@ def test_manual_partition_needs_default_partition() -> None:
         ),
         ({"fp16": True, "bf16": True}, "fp16 and bf16 are both true; choose one."),
         (
+            {"partitions": 2, "auto_partition": False},
+            "auto_partition is false, so default_partition is needed, for modules that no smp.partition assigns; add "
+            '"default_partition": 0.',
+        ),
+        (
+            {"tensor_parallel_degree": 2, "ddp": True},
+            "tensor_parallel_degree is 2, and tensor parallelism is not implemented; set it to 1, and split the model "
+            "by partitions.",
+        ),
+        (
+            {"sharded_data_parallel_degree": 4},
+            "sharded_data_parallel_degree is 4, and sharded data parallelism is not implemented; set it to 1, and use "
+            "torch's FSDP or partitions.",
+        ),
+        (
+            {"shard_optimizer_state": True},
+            "shard_optimizer_state is true, and sharding the optimizer's state is not implemented; set it to false, "
+            "and use more partitions.",
+        ),
+        (
             {"partitions": 4, "ddp": True},
             "4 partitions do not divide the 6 ranks of this job; change the number of partitions, of ranks per host, "
             "or of hosts.",
         ),
     ],
 )
-def test_options_that_contradict_each_other_are_an_error(given: dict[str, Any], sentence: str) -> None:
+def test_contradictory_or_unsupported_options_are_an_error(given: dict[str, Any], sentence: str) -> None:
     assert problems(given, 6) == (sentence,)
 
 

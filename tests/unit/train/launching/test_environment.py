@@ -22,13 +22,6 @@ from tests.unit.train.launching.wrapped import program
 CPU = Hardware(gpus=0, cuda=None, cpus=2, shm=None, interfaces=("lo",))
 
 
-@pytest.fixture(autouse=True)
-def restored_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """sagemaker-training sets these variables in this process. monkeypatch restores them after the test."""
-    for name in ("SAGEMAKER_BASE_DIR", "SAGEMAKER_JOB_NAME", "SAGEMAKER_REGION", "CURRENT_HOST"):
-        monkeypatch.setenv(name, str(tmp_path))
-
-
 def test_sagemaker_variables_describe_this_host_without_files(tmp_path: Path) -> None:
     hardware = Hardware(gpus=2, cuda="13.0", cpus=1, shm=None, interfaces=())
     resources = {"hosts": ["algo-1", "algo-2"], "current_host": "algo-2"}

@@ -40,11 +40,6 @@ summary  exact match:     47.00
 summary  F1:              59.34"""
 
 
-def test_history_selects_losses_and_scores_of_trainers_log() -> None:
-    assert records.history(LOG) == HISTORY
-    assert records.history([]) == []
-
-
 def test_nan_and_infinity_are_omitted(tmp_path: Path) -> None:
     log = [{**LOG[0], "loss": math.nan}, {**LOG[2], "loss": math.inf}]
     lines = LineCallback(Rank(), lambda text: None, PhaseClock(3.0, lambda: 0.0), 10)
