@@ -82,6 +82,7 @@ OTHERS: dict[str, tuple[dict[str, str] | tuple[str, ...], list[str]]] = {
         {"config.json": "{}", "model.safetensors.index.json": SHARDS, "model-1.safetensors": "x", "vocab.txt": "a"},
         ["lacks model-2.safetensors and 1 more, which model.safetensors.index.json names"],
     ),
+    "only hidden files and code": ((".cache/model.onnx", "code/model.pkl"), ["holds no model"]),
     "Git LFS": (
         {"config.json": "{}", "model.safetensors": LFS, "vocab.txt": "a"},
         ["mine/model.safetensors is a pointer of Git LFS", "git lfs pull"],
@@ -95,11 +96,6 @@ def test_fault_of_incomplete_model(names: dict[str, str] | tuple[str, ...], fact
     assert fault.startswith("mine")
     assert not [fact for fact in facts if fact not in fault], fault
     assert str(tmp_path) not in fault
-
-
-def test_hidden_files_and_code_are_ignored(tmp_path: Path) -> None:
-    (fault,) = file_faults(write(tmp_path, (".cache/model.onnx", "code/model.pkl")), "mine")
-    assert "holds no model" in fault
 
 
 def test_empty_weights_are_missing_and_tokenizer_is_optional(tmp_path: Path) -> None:

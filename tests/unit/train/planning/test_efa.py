@@ -61,37 +61,38 @@ def environ(root: Path, **variables: str) -> dict[str, str]:
     return {**os.environ, "LD_LIBRARY_PATH": str(folder), **variables}
 
 
-def test_efa_with_all_parts(root: Root) -> None:
-    host = root(efa=4, uverbs=True, plugin="libnccl-net.so")
-    fabric = efa.detect(host, environ(host))
-    assert fabric.devices == ("efa_0", "efa_1", "efa_2", "efa_3")
-    for backend in ("nccl", "smddp"):
-        assert efa.network_line(fabric, backend) == "network: NCCL over EFA: 4 devices, plugin libnccl-net.so"
-
-
 PLUGIN = "libnccl-net.so"
 
 
 @pytest.mark.parametrize(
-    ("parts", "missing"),
+    ("parts", "line"),
     [
-        ({"efa": 4, "uverbs": True}, "this image was built without EFA"),
-        ({"mlx": 2, "uverbs": True, "plugin": PLUGIN}, "no EFA device is on this host"),
+        ({"efa": 4, "uverbs": True, "plugin": PLUGIN}, "EFA: 4 devices, plugin libnccl-net.so"),
+        ({"efa": 4, "uverbs": True}, "TCP: this image was built without EFA"),
+        ({"mlx": 2, "uverbs": True, "plugin": PLUGIN}, "TCP: no EFA device is on this host"),
         (
             {"efa": 4, "plugin": PLUGIN},
-            "this host has 4 EFA devices but this container has none of their /dev/infiniband/uverbs nodes; start the "
-            "container with docker run --device /dev/infiniband/uverbs0 --device /dev/infiniband/uverbs1 …",
+            "TCP: this host has 4 EFA devices but this container has none of their /dev/infiniband/uverbs nodes; start "
+            "the container with docker run --device /dev/infiniband/uverbs0 --device /dev/infiniband/uverbs1 …",
         ),
         (
             {"efa": 4, "uverbs": True, "plugin": PLUGIN, "needs": "libfabric.so.1"},
-            "the plugin can't be loaded: libfabric.so.1: cannot open shared object file: No such file or directory",
+            "TCP: the plugin can't be loaded: libfabric.so.1: cannot open shared object file: No such file or "
+            "directory",
         ),
     ],
-    ids=["no plugin", "InfiniBand of another driver", "no device nodes", "dependency of the plugin missing"],
+    ids=[
+        "all parts",
+        "no plugin",
+        "InfiniBand of another driver",
+        "no device nodes",
+        "dependency of the plugin missing",
+    ],
 )
-def test_network_line_says_what_is_missing_for_efa(root: Root, parts: dict[str, Any], missing: str) -> None:
+def test_network_line_names_plugin_or_what_is_missing(root: Root, parts: dict[str, Any], line: str) -> None:
     host = root(**parts)
-    assert efa.network_line(efa.detect(host, environ(host)), "nccl") == f"network: NCCL over TCP: {missing}"
+    fabric = efa.detect(host, environ(host))
+    assert {efa.network_line(fabric, backend) for backend in ("nccl", "smddp")} == {f"network: NCCL over {line}"}
 
 
 def test_nodes_of_other_devices_and_unreadable_nodes_do_not_count(root: Root) -> None:
@@ -167,27 +168,27 @@ def test_require_efa_sets_nccl_variables() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fabric", "hardware", "reason"),
+    ("fabric", "hardware", "variables", "reason"),
     [
-        (Fabric(), GPU8, "this image was built without EFA"),
-        (Fabric(built=True, plugin="p"), GPU8, "no EFA device is on this host"),
-        (Fabric(built=True, obstacle="libcudart.so: cannot open"), GPU8, "the plugin can't be loaded: libcudart.so"),
-        (P4D, CPU, "the ranks use gloo, which does not support EFA"),
+        (Fabric(), GPU8, {}, "this image was built without EFA"),
+        (Fabric(built=True, plugin="p"), GPU8, {}, "no EFA device is on this host"),
+        (
+            Fabric(built=True, obstacle="libcudart.so: cannot open"),
+            GPU8,
+            {},
+            "the plugin can't be loaded: libcudart.so",
+        ),
+        (P4D, CPU, {}, "the ranks use gloo, which does not support EFA"),
+        (P4D, GPU8, {"NCCL_NET": "Socket"}, "NCCL_NET is Socket"),
+        (P4D, GPU8, {"FI_PROVIDER": "tcp"}, "FI_PROVIDER is tcp"),
+        (P4D, GPU8, {"FI_PROVIDER": "^efa"}, "FI_PROVIDER is ^efa"),
     ],
 )
-def test_require_efa_refuses_tcp(fabric: Fabric, hardware: Hardware, reason: str) -> None:
+def test_require_efa_refuses_tcp(fabric: Fabric, hardware: Hardware, variables: dict[str, str], reason: str) -> None:
     with pytest.raises(JobError, match="BERTH_REQUIRE_EFA is set but data between hosts would go over TCP") as error:
-        plan(fabric, hardware, BERTH_REQUIRE_EFA="1")
+        plan(fabric, hardware, BERTH_REQUIRE_EFA="1", **variables)
     assert reason in str(error.value)
-    assert plan(fabric, hardware, BERTH_REQUIRE_EFA="0").world_size > 1
-
-
-@pytest.mark.parametrize(("name", "value"), [("NCCL_NET", "Socket"), ("FI_PROVIDER", "tcp"), ("FI_PROVIDER", "^efa")])
-def test_require_efa_refuses_variables_that_exclude_efa(name: str, value: str) -> None:
-    with pytest.raises(JobError, match="BERTH_REQUIRE_EFA is set") as error:
-        plan(P4D, BERTH_REQUIRE_EFA="1", **{name: value})
-    assert f"{name} is {value}" in str(error.value)
-    assert plan(P4D, **{name: value}).world_size > 1
+    assert plan(fabric, hardware, BERTH_REQUIRE_EFA="0", **variables).world_size > 1
 
 
 def test_require_efa_has_no_effect_on_one_host() -> None:

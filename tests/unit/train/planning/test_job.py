@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from berth.contract.errors import JobError
-from berth.train.planning.job import program_arguments, read_job
+from berth.train.planning.job import read_job
 
 
 def write(root: Path, **files: object) -> Path:
@@ -74,15 +74,3 @@ def test_broken_file_is_refused(tmp_path: Path, files: dict[str, object], senten
 @pytest.mark.parametrize("text", ['"train.py"', "train.py", '"\\"train.py\\""', '" train.py "'])
 def test_program_name_is_read_in_each_encoding(text: str, tmp_path: Path) -> None:
     assert read_job(write(tmp_path, hyperparameters={"sagemaker_program": text}), {}).program == "train.py"
-
-
-def test_program_arguments_have_no_platform_keys(tmp_path: Path) -> None:
-    hyperparameters = {
-        "sagemaker_job_name": '"1"',
-        "_tuning_objective_metric": "f1",
-        "lr": "3e-05",
-        "name": '"bert"',
-        "dir": "plain text",
-    }
-    job = read_job(write(tmp_path, hyperparameters=hyperparameters), {})
-    assert program_arguments(job) == ["--dir", "plain text", "--lr", "3e-05", "--name", "bert"]

@@ -33,18 +33,20 @@ def test_plan_describes_partitions_and_names_ineffective_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("transformers", "smdistributed", "warned"),
-    [("5.23.0", "", True), ("5.23.0", "open", False), ("4.26.0", "", False)],
+    ("name", "transformers", "smdistributed", "warning"),
+    [
+        ("partitions", "5.23.0", "", "ignores the partitions"),
+        ("partitions", "5.23.0", "open", ""),
+        ("partitions", "4.26.0", "", ""),
+        ("pipeline_parallel_degree", "4.26.0", "", "Trainer reads the option partitions only"),
+    ],
 )
-def test_plan_warns_if_trainer_ignores_partitions(transformers: str, smdistributed: str, warned: bool) -> None:
-    plan = planned({"partitions": 2, "ddp": True}, transformers, BERTH_SMDISTRIBUTED=smdistributed)
-    assert any("ignores the partitions" in reason for reason in plan.reasons) is warned
-
-
-def test_plan_warns_if_trainer_ignores_pipeline_parallel_degree() -> None:
-    for name, warned in (("pipeline_parallel_degree", True), ("partitions", False)):
-        plan = planned({name: 2}, "4.26.0")
-        assert any("Trainer reads the option partitions only" in reason for reason in plan.reasons) is warned
+def test_plan_warns_if_trainer_ignores_partitions(
+    name: str, transformers: str, smdistributed: str, warning: str
+) -> None:
+    plan = planned({name: 2, "ddp": True}, transformers, BERTH_SMDISTRIBUTED=smdistributed)
+    warnings = [reason for reason in plan.reasons if "Trainer" in reason]
+    assert [warning in reason for reason in warnings] == ([True] if warning else [])
 
 
 @pytest.mark.parametrize(("transformers", "passed"), [("5.23.0", False), ("4.26.0", True), ("", False)])
@@ -93,12 +95,6 @@ def test_invalid_mp_parameters_are_refused(parameters: Any, sentence: str) -> No
     assert sentence in str(error.value)
 
 
-def test_mp_parameters_with_smdistributed_off_are_refused() -> None:
-    with pytest.raises(JobError, match="BERTH_SMDISTRIBUTED is off, which disables it; remove one of the two"):
-        planned({"partitions": 2}, BERTH_SMDISTRIBUTED="off")
-    assert planned({}, BERTH_SMDISTRIBUTED="off").kind == "mpirun"
-
-
 def test_all_problems_are_reported_together() -> None:
     with pytest.raises(JobError) as error:
         planned({"partitions": 3, "partitiones": 1}, BERTH_TRACE="never")
@@ -107,7 +103,21 @@ def test_all_problems_are_reported_together() -> None:
     assert "does not divide" not in str(error.value), "the number of ranks is checked only if there is no other problem"
 
 
-def test_mp_parameters_for_run_qa_are_refused() -> None:
-    with pytest.raises(JobError, match="which run_qa, the kit's own program, does not use"):
-        planned({"partitions": 2}, program=None)
-    assert planned({}, program=None).is_run_qa, "empty mp_parameters request nothing"
+@pytest.mark.parametrize(
+    ("program", "environ", "sentence"),
+    [
+        (
+            "train.py",
+            {"BERTH_SMDISTRIBUTED": "off"},
+            "BERTH_SMDISTRIBUTED is off, which disables it; remove one of the",
+        ),
+        (None, {}, "which run_qa, the kit's own program, does not use"),
+    ],
+    ids=["smdistributed is off", "run_qa"],
+)
+def test_mp_parameters_without_use_are_refused_unless_empty(
+    program: str | None, environ: dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(JobError, match=sentence):
+        planned({"partitions": 2}, program=program, **environ)
+    assert planned({}, program=program, **environ).kind == "mpirun"

@@ -202,6 +202,19 @@ COMMANDS = {
         "process",
         ("/v/bin/python", "train.py", "-b", "4", "--dd", "a=1", "--flag", "True", "--ll", "[1, 2]", "--nn", ""),
     ),
+    "keys of the platform": (
+        "train.py",
+        {
+            "sagemaker_job_name": '"1"',
+            "_tuning_objective_metric": "f1",
+            "lr": "3e-05",
+            "name": '"bert"',
+            "dir": "plain text",
+        },
+        {},
+        "process",
+        ("/v/bin/python", "train.py", "--dir", "plain text", "--lr", "3e-05", "--name", "bert"),
+    ),
     "shell script": ("bin/train.sh", {"epochs": "1"}, {}, "process", ("bash", "bin/train.sh", "--epochs", "1")),
 }
 
