@@ -46,16 +46,14 @@ def test_foreign_file_next_to_own_files_is_refused() -> None:
     assert "by their names train data" in check("validation", *snapshot).refusal
 
 
-def test_foreign_files_alone_cause_warning() -> None:
-    assert check("train", "dev-v1.1.json") == NameCheck(
-        warning=f"the train data are dev-v1.1.json in {FOLDER}, by its name validation data"
-    )
-
-
-def test_own_or_unnamed_files_are_accepted() -> None:
-    for split, names in {
-        "train": ["a.json", "b.json", "train.json"],
-        "validation": ["dev.json", "test.json", "a.json"],
-        "test": ["test.json"],
-    }.items():
-        assert check(split, *names) == NameCheck()
+@pytest.mark.parametrize(
+    ("split", "names", "warning"),
+    [
+        ("train", ["dev-v1.1.json"], f"the train data are dev-v1.1.json in {FOLDER}, by its name validation data"),
+        ("train", ["a.json", "b.json", "train.json"], ""),
+        ("validation", ["dev.json", "test.json", "a.json"], ""),
+        ("test", ["test.json"], ""),
+    ],
+)
+def test_only_foreign_files_alone_cause_warning(split: str, names: list[str], warning: str) -> None:
+    assert check(split, *names) == NameCheck(warning=warning)

@@ -39,16 +39,18 @@ def plan(program: str | None, gpus: int, distribution: str = "") -> Plan:
 
 
 @pytest.mark.parametrize(
-    ("launch_plan", "ranks", "note"),
+    ("launch_plan", "ranks", "ended_well", "note"),
     [
-        (plan("train.py", 0, "mpi"), [[], []], "2 ranks ran, but no process group of 2 was formed"),
-        (plan("train.py", 0, "mpi"), [["process group of 2"]] * 2, ""),
-        (plan("train.py", 0, "mpi"), [], ""),
-        (plan(None, 0), [[], []], ""),
-        (plan("train.py", 0), [[]], ""),
-        (plan("train.py", 8), [[]], "7 of 8 GPUs may stay idle"),
-        (plan("train.py", 8), [["process group of 8"]], ""),
-        (plan("train.py", 8), [], ""),
+        (plan("train.py", 0, "mpi"), [[], []], True, "2 ranks ran, but no process group of 2 was formed"),
+        (plan("train.py", 0, "mpi"), [["process group of 2"]] * 2, True, ""),
+        (plan("train.py", 0, "mpi"), [], True, ""),
+        (plan(None, 0), [[], []], True, ""),
+        (plan("train.py", 0), [[]], True, ""),
+        (plan("train.py", 8), [[]], True, "7 of 8 GPUs may stay idle"),
+        (plan("train.py", 8), [["process group of 8"]], True, ""),
+        (plan("train.py", 8), [], True, ""),
+        (plan("train.py", 0, "mpi"), [[], []], False, ""),
+        (plan("train.py", 8), [[]], False, "7 of 8 GPUs may stay idle"),
     ],
     ids=[
         "ranks without a group",
@@ -59,16 +61,13 @@ def plan(program: str | None, gpus: int, distribution: str = "") -> Plan:
         "one program with idle GPUs",
         "one program that uses all GPUs",
         "no program started",
+        "ranks without a group that failed",
+        "one program with idle GPUs that failed",
     ],
 )
-def test_plan_notes(launch_plan: Plan, ranks: list[list[str]], note: str) -> None:
-    notes = host.plan_notes(launch_plan, ranks, ended_well=True)
+def test_plan_notes(launch_plan: Plan, ranks: list[list[str]], ended_well: bool, note: str) -> None:
+    notes = host.plan_notes(launch_plan, ranks, ended_well=ended_well)
     assert [line[: len(note)] for line in notes] == ([note] if note else [])
-
-
-def test_no_note_about_missing_group_after_a_failure() -> None:
-    assert host.plan_notes(plan("train.py", 0, "mpi"), [[], []], ended_well=False) == []
-    assert len(host.plan_notes(plan("train.py", 8), [[]], ended_well=False)) == 1
 
 
 def test_empty_model_note_names_failed_child() -> None:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -336,26 +335,22 @@ def test_exit_now_flushes_and_runs_atexit_functions() -> None:
     assert (result.returncode, result.stdout, result.stderr) == (3, "output atexit\n", "")
 
 
-@pytest.fixture(scope="module")
-def smddp_host(host: Any, clean_environment: dict[str, str]) -> Iterator[Any]:
-    """Starts ranks with the replacement of smddp on their path."""
-    double = str(pins.ROOT / "tests/doubles/smdistributed_double/src")
-    path = ":".join(part for part in (double, clean_environment.get("PYTHONPATH", "")) if part)
-    with_double = type(host)(clean_environment | {"PYTHONPATH": path})
-    yield with_double
-    with_double.end()
+# The replacement of smddp.
+IMPORTS_DOUBLE = f"import sys; sys.path.insert(0, {str(pins.ROOT / 'tests/doubles/smdistributed_double/src')!r})"
 
 
 @pytest.mark.nightly
 def test_smddp_gives_the_same_result_as_gloo(
-    tmp_path: Path, tiny_model: Path, host: Any, smddp_host: Any, new_job: Any, few_steps: dict[str, str]
+    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
     jobs = {
         backend: [new_job(tmp_path / backend / str(rank), tiny_model, few_steps) for rank in (0, 1)]
         for backend in ("gloo", "smddp")
     }
     host.run(*jobs["gloo"])
-    leader, _ = smddp_host.run(*jobs["smddp"], BERTH_BACKEND="smddp")
+    for job in jobs["smddp"]:
+        job.before = IMPORTS_DOUBLE
+    leader, _ = host.run(*jobs["smddp"], BERTH_BACKEND="smddp")
     assert "ranks: 2, smddp, CPU" in leader.out
     assert "weights: the same on all 2 ranks" in leader.out
     over_gloo, over_smddp = jobs["gloo"][0].metrics(), jobs["smddp"][0].metrics()

@@ -59,39 +59,44 @@ def hooked(arguments: type, monkeypatch: pytest.MonkeyPatch, *, gpus: bool = Fal
 
 
 @pytest.mark.parametrize(
-    ("arguments", "given", "changed", "log"),
+    ("arguments", "gpus", "given", "changed", "log"),
     [
         (
             Arguments426,
+            False,
             {"fp16": True, "tf32": True, "bf16": True},
             {"seen": (True, False), "xpu_backend": "gloo", "tf32": None, "bf16": True},
             "berth: fp16 and tf32 are off: this host has no GPU that torch can use\n",
         ),
         (
             Arguments426,
+            False,
             {"xpu_backend": "mpi", "tf32": False},
             {"seen": (True, False), "xpu_backend": "mpi", "tf32": False},
             "",
         ),
         (
             Arguments446,
+            False,
             {"fp16": True},
             {"seen": (True, False), "no_cuda": False, "ddp_backend": None},
             "berth: fp16 is off: this host has no GPU that torch can use\n",
         ),
-        (Arguments5, {"fp16": True}, {"use_cpu": False, "fp16": True}, ""),
+        (Arguments5, False, {"fp16": True}, {"use_cpu": False, "fp16": True}, ""),
+        (Arguments426, True, {"fp16": True}, {"seen": (False, True)}, ""),
     ],
-    ids=["4.26", "4.26 with arguments for a CPU", "4.46", "5"],
+    ids=["4.26", "4.26 with arguments for a CPU", "4.46", "5", "4.26 on a GPU"],
 )
 def test_arguments_are_changed_before_post_init(
     arguments: type,
+    gpus: bool,
     given: dict[str, Any],
     changed: dict[str, Any],
     log: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    made = hooked(arguments, monkeypatch)(**given)
+    made = hooked(arguments, monkeypatch, gpus=gpus)(**given)
     assert {name: getattr(made, name) for name in changed} == changed
     assert capsys.readouterr().out == log
 
@@ -103,10 +108,6 @@ def test_only_rank_0_logs(
     arguments = hooked(Arguments426, monkeypatch, RANK=rank, WORLD_SIZE="2")(fp16_full_eval=True)
     assert not arguments.fp16_full_eval
     assert ("fp16_full_eval is off" in capsys.readouterr().out) is logs
-
-
-def test_arguments_are_kept_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert hooked(Arguments426, monkeypatch, gpus=True)(fp16=True).seen == (False, True)
 
 
 def test_own_module_of_that_name_is_not_patched() -> None:
