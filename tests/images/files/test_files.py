@@ -125,7 +125,7 @@ def test_nccl_plugin_is_loaded_if_cuda_runtime_exists(
     profile = pin(doubles.efa(runtime=True))
     copy_to_docker_files()
     build_as("berth-test:files", "train", kit_copy, target="efa", profile=profile)
-    folders = ("train", "berth/runtime", "berth/qa")
+    folders = ("train", "berth/runtime", "berth/qa", "berth/contract")
     packages = {str(kit_copy / each): {"bind": f"/kit/berth/{Path(each).name}", "mode": "ro"} for each in folders}
     output = client.containers.run(
         "berth-test:files",
