@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
+from berth.contract.words import counted
 from berth.serve.errors import Kind, ServeError
 from berth.serve.limits import RequestLimits
 from berth.serve.questions import near_misses
@@ -135,10 +136,12 @@ def _csv_value(row: list[str] | ServeError, places: tuple[int, int], columns: in
     if isinstance(row, ServeError):
         return row
     if len(row) != columns:
-        has = f"the row has {len(row)} column{'s' if len(row) > 1 else ''}"
         wanted = f"{columns}, those of the first row" if named else "2, question and context"
         quotes = "; put a text with commas into double quotes" if len(row) > columns else ""
-        return ServeError(Kind.BAD_REQUEST, f"{has}: it must have {wanted}, separated by commas{quotes}")
+        return ServeError(
+            Kind.BAD_REQUEST,
+            f"the row has {counted(len(row), 'column')}: it must have {wanted}, separated by commas{quotes}",
+        )
     texts = {name: row[place] for name, place in zip(_QUESTION, places, strict=True)}
     try:
         check_bytes("".join(texts.values()), "row")

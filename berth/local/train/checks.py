@@ -16,6 +16,7 @@ from berth.contract.launch_options import read_launch_options
 from berth.contract.own_program import find_program, run_qa_error
 from berth.contract.schema import SchemaError, read_schema
 from berth.contract.splits import SPLITS, check_names
+from berth.contract.words import counted
 from berth.images.local_image import LocalImage
 from berth.images.pins import pins
 from berth.qa import files
@@ -90,7 +91,7 @@ def check_memory(hosts: int, processes: int, mb_each: float, available_mb: float
     count = hosts * processes
     if count > 1 and count * mb_each > available_mb:
         most = max(1, int(available_mb / mb_each))
-        what, advice = f"{hosts} host{'s' if hosts > 1 else ''}", f"ask for {most} or fewer with --hosts"
+        what, advice = counted(hosts, "host"), f"ask for {most} or fewer with --hosts"
         if processes > 1:
             what += f" with {processes} processes each"
             advice = f"ask for {most} or fewer in all, with --hosts and BERTH_PROCESSES_PER_HOST"
