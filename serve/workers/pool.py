@@ -200,7 +200,8 @@ class WorkerPool:
                     worker.failure = sentence
                 case BatchResults(number, results):
                     for job in self._dispatcher.complete(worker.slots, number, results, now):
-                        self._afterwards.append(partial(_resolve, job))
+                        answers = [job.results[index] for index in range(len(job.rows))]
+                        self._afterwards.append(partial(_end, job, answers))
                 case BatchError(number, error, trace):
                     for job in self._dispatcher.fail(worker.slots, number):
                         self._reject(job, EngineError(f"{error}\n{trace}"))
@@ -266,10 +267,6 @@ class WorkerPool:
 
     def _reject(self, job: QueuedJob, error: Exception) -> None:
         self._afterwards.append(partial(_end, job, error))
-
-
-def _resolve(job: QueuedJob) -> None:
-    _end(job, [job.results[index] for index in range(len(job.rows))])
 
 
 def _end(job: QueuedJob, result: list[Any] | Exception) -> None:

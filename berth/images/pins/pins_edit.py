@@ -75,13 +75,9 @@ def _is_in(header: str, name: str) -> bool:
 
 
 def _table(name: str, values: Mapping[str, Any]) -> str:
-    lines = [f"{key} = {_value(value)}\n" for key, value in values.items()]
-    return f"[{name}]\n{''.join(lines)}"
-
-
-def _value(value: Any) -> str:
-    """The value as JSON, whose texts, numbers and lists are valid TOML."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    """A table of TOML. JSON's texts, numbers and lists are valid TOML, but for the character DEL."""
+    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in values.items()]
+    return f"[{name}]\n{''.join(lines)}".replace("\x7f", "\\u007f")
 
 
 def _parsed(text: str) -> dict[str, Any]:
