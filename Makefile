@@ -72,6 +72,7 @@ test: ## everything that CI checks: lint, unit, image and local mode tests; prin
 .PHONY: nightly
 nightly: browser ## all tests, including those that `make test` leaves out; about two hours
 	@$(MAKE) --no-print-directory test SELECTED=
+	@$(MAKE) --no-print-directory older-image SELECTED=
 
 .PHONY: setup
 setup: .venv/installed ## the environment of build.py, in .venv
@@ -113,12 +114,9 @@ quick: .venv/tested ## lint, and in parallel the unit tests that are not slow; a
 unit: .venv/tested .venv-reference/installed ## all unit tests, without Docker; about six minutes
 	BERTH_REFERENCE_PYTHON="$(CURDIR)/.venv-reference/bin/python" $(PYTHON) -m pytest $(SELECTED) $(UNITS_IN_PARALLEL) $(SLOWEST) $(UNIT_TESTS)
 
-OLDER_PROFILE := cpu-hf4
-OLDER_TESTS := hf4 $(if $(SELECTED),,metrics smdistributed start_hook)
 .PHONY: images
-images: base ## build both images, and the training image for scripts written before transformers 5
+images: base ## build both images
 	$(WITH_BASE) $(PYTHON) build.py build all
-	$(WITH_BASE) $(PYTHON) build.py build train --profile $(OLDER_PROFILE)
 
 # Options of `build.py build`, such as `--without efa --without smddp`, or `--mirror FOLDER`.
 BUILD_OPTIONS ?=
@@ -139,6 +137,12 @@ gpu-images: .venv/tested .venv-sdk2/installed .venv-sdk3/installed .venv/bin/doc
 .PHONY: image-tests
 image-tests: base .venv/tested ## test the built images from inside, and as running containers
 	$(WITH_BASE) $(PYTHON) -m pytest $(SELECTED) $(IN_PARALLEL) $(SLOWEST) tests/images
+
+OLDER_PROFILE := cpu-hf4
+OLDER_TESTS := hf4 metrics smdistributed start_hook
+.PHONY: older-image
+older-image: base .venv/tested ## build and test the training image for scripts written before transformers 5
+	$(WITH_BASE) $(PYTHON) build.py build train --profile $(OLDER_PROFILE)
 	$(WITH_BASE) BERTH_PROFILE=$(OLDER_PROFILE) $(PYTHON) -m pytest $(SELECTED) $(SLOWEST) $(OLDER_TESTS:%=tests/images/train/test_%.py)
 
 .PHONY: registry

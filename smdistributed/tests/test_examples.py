@@ -119,12 +119,11 @@ def test_images_with_two_partitions_and_on_two_ranks(tmp_path: Path) -> None:
         assert (tensor - models[1].state_dict()[name]).abs().max() < 1e-4, name
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("pairs", "expected"),
     [
-        pytest.param(
-            [], "train.jsonl is missing: put it into the channel train, or omit the channel.", marks=pytest.mark.nightly
-        ),
+        ([], "train.jsonl is missing: put it into the channel train, or omit the channel."),
         (OWN_PAIRS, "12 pairs are fewer than a batch of 32: reduce --batch_size."),
     ],
 )

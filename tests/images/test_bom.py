@@ -48,6 +48,7 @@ def output_of(client: docker.DockerClient, bill: cyclonedx.Bill | SavedImage, *c
     return str(printed.decode())
 
 
+@pytest.mark.nightly
 def test_file_hashes_equal_those_of_sha256sum(saved: SavedImage, client: docker.DockerClient) -> None:
     lines = output_of(client, saved, "bash", "-c", "find / -xdev -type f -print0 | xargs -0 sha256sum").splitlines()
     seen = {line[66:].lstrip("/"): line[:64] for line in lines}

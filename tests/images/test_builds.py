@@ -85,7 +85,7 @@ def test_edit_of_run_qa_makes_one_small_layer(
     assert fresh[0].compressed < 1_000_000  # berth's own code
 
 
-@pytest.mark.parametrize("image", pins.IMAGES)
+@pytest.mark.parametrize("image", [pytest.param("train", marks=pytest.mark.nightly), "serve"])
 def test_changes_of_another_profile_rebuild_nothing(
     image: str,
     client: docker.DockerClient,
@@ -105,7 +105,7 @@ def test_changes_of_another_profile_rebuild_nothing(
     assert layers_of(client, "berth-test:after") == layers_of(client, "berth-test:before")
 
 
-@pytest.mark.parametrize("image", pins.IMAGES)
+@pytest.mark.parametrize("image", [pytest.param("train", marks=pytest.mark.nightly), "serve"])
 def test_file_times_do_not_change_layers(
     image: str, client: docker.DockerClient, kit_copy: Path, build_as: Callable[..., docker_build.Built]
 ) -> None:

@@ -16,10 +16,10 @@ OLDER = "2020a-0+deb11u1"
 
 
 @pytest.fixture
-def older_tzdata(image: Image, client: docker.DockerClient) -> Iterator[str]:
+def older_tzdata(slow_image: Image, client: docker.DockerClient) -> Iterator[str]:
     """The image with an older version of tzdata in dpkg's database."""
     script = f"sed -i '/^Package: tzdata$/,/^$/s/^Version: .*/Version: {OLDER}/' /var/lib/dpkg/status"
-    container = client.containers.create(image.id, ["-c", script], entrypoint=["bash"], network_mode="none")
+    container = client.containers.create(slow_image.id, ["-c", script], entrypoint=["bash"], network_mode="none")
     try:
         container.start()
         assert container.wait(timeout=60)["StatusCode"] == 0
@@ -38,9 +38,9 @@ def test_newer_package_in_the_archive_is_found(older_tzdata: str, client: docker
     assert list(client.containers.list(all=True, filters={"ancestor": older_tzdata})) == []
 
 
-def test_unreachable_archive_is_reported(image: Image, client: docker.DockerClient, tmp_path: Path) -> None:
+def test_unreachable_archive_is_reported(slow_image: Image, client: docker.DockerClient, tmp_path: Path) -> None:
     nowhere = build_network.Network(
         None, build_network.PackageIndex(), (), "", "", "deb http://127.0.0.1:9/debian bookworm main\n"
     )
     with pytest.raises(UserError, match=r"^Debian's archive can't be asked for updates of sha256:\w+ \(.+\): look at"):
-        debian.ask_archive(client, str(image.id), nowhere, tmp_path)
+        debian.ask_archive(client, str(slow_image.id), nowhere, tmp_path)

@@ -10,6 +10,7 @@ import pytest
 from berth.images.inspect import diff
 from berth.images.pins import pins
 
+pytestmark = pytest.mark.nightly
 PARTS = pins.FILE_PARTS["train"]
 
 

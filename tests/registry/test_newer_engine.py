@@ -18,6 +18,7 @@ from tests.registry.conftest import MakeClient
 from tests.registry.debian_engine import DebianEngine, make_root, running
 from tests.registry.registries import Registry
 
+pytestmark = pytest.mark.nightly
 CANARY = "berth-canary:1"
 LABELS = {"berth.kit": "train", "berth.profile": "cpu", "org.opencontainers.image.version": pins.version()}
 

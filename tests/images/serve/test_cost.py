@@ -35,7 +35,7 @@ def test_costly_bodies_of_an_endpoint_stay_within_bounds(serve_model: Serve, mod
     assert_within(served, many_lines(2 * MEBIBYTE) + drawn(DRAWN, Room(2 * MEBIBYTE, RequestLimits())), ENDPOINT)
 
 
-@pytest.mark.parametrize("mebibytes", [6, 25])
+@pytest.mark.parametrize("mebibytes", [pytest.param(6, marks=pytest.mark.nightly), 25])
 def test_costly_bodies_of_a_batch_transform_stay_within_bounds(
     serve_model: Serve, model_with_graph: Path, mebibytes: int
 ) -> None:

@@ -87,7 +87,7 @@ def test_parquet_can_be_read_after_pruning(train: Host) -> None:
     ("entrypoint", "command"),
     [
         pytest.param(None, None, id="image-alone", marks=pytest.mark.nightly),
-        pytest.param(None, ["train"], id="image-train"),
+        pytest.param(None, ["train"], id="image-train", marks=pytest.mark.nightly),
         pytest.param(["bash", "-c"], ["train"], id="replaced-entrypoint"),
     ],
 )

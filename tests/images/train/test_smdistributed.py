@@ -39,6 +39,7 @@ def test_trainer_with_partitions_has_losses_of_one_process(
     assert "partitions are not used" not in ran.log
 
 
+@pytest.mark.nightly
 @pytest.mark.transformers5
 def test_trainer_of_transformers_5_warns_that_partitions_are_not_used(
     user_job: Callable[..., Any], losses_of_one_process: Any

@@ -37,6 +37,8 @@ def run_ranks(train: Host, launcher: str, variables: str = "") -> list[str]:
     return sorted(re.findall(r"\d of \d, .*", result.stdout))
 
 
+# tests/local_mode/test_sdk3.py tests the same with the SDK's own drivers.
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("launcher", "variables"),
     [

@@ -31,7 +31,7 @@ time.sleep(100)
 """
 
 
-@pytest.mark.parametrize("script", [False, True], ids=["py", "sh"])
+@pytest.mark.parametrize("script", [pytest.param(False, marks=pytest.mark.nightly), True], ids=["py", "sh"])
 def test_signal_to_one_host_reaches_every_rank(script: bool, user_job: Callable[..., Any], tmp_path: Path) -> None:
     files = {"train.py": PROGRAM, "start.sh": "python train.py\necho never\n"}
     checkpoints = tmp_path / "checkpoints"

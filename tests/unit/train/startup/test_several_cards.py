@@ -137,6 +137,7 @@ def test_ssh_of_mpirun_binds_address_known_to_worker() -> None:
 
 
 @needs_root
+@pytest.mark.nightly
 def test_error_names_interface_without_address(namespaces: tuple[str, str]) -> None:
     ip("-n", namespaces[1], "link", "add", "eth2", "type", "veth", "peer", "name", "eth3")
     _, worker_output = meet(namespaces, "eth2")

@@ -67,7 +67,7 @@ def encoder(tmp_path: Path, tiny_model: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.nightly), 2])
 @pytest.mark.slow
 def test_changed_settings_apply_from_the_checkpoint_on(
     ranks: int, tmp_path: Path, encoder: Path, host: Any, new_job: Any
