@@ -29,8 +29,9 @@ ifneq ($(sort $(shell $(READ_VENV_PYTHON) 2>/dev/null)),$(sort $(shell $(READ_SY
 .PHONY: $(UV)
 endif
 
-# uv with pip's settings, which uv does not read itself. It needs the pip and uv of .venv.
-RUN_UV := $(PYTHON) -m berth.images.locks.uv
+# uv with pip's settings, which uv does not read itself. It needs the pip and uv of .venv. It compiles bytecode now: with
+# PYTHONDONTWRITEBYTECODE set, each start of build.py and each import of transformers would take twice as long or more.
+RUN_UV := UV_COMPILE_BYTECODE=1 $(PYTHON) -m berth.images.locks.uv
 
 # apt asks no questions, and debconf does not warn about that.
 export DEBIAN_FRONTEND := noninteractive
@@ -240,10 +241,9 @@ $(UV): $(BUILD_TOOLS)
 	@$(SYSTEM_PYTHON) -m venv .venv
 	@$(PYTHON) -m pip install --quiet --no-input --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r $(BUILD_TOOLS)
 
-# Compile bytecode now: with PYTHONDONTWRITEBYTECODE set, each start of build.py would take three times as long.
 .venv/host: requirements.txt $(UV)
 	@echo "setup: what build.py needs"
-	@$(RUN_UV) pip install --quiet --python $(PYTHON) --compile-bytecode --no-deps --require-hashes -r requirements.txt
+	@$(RUN_UV) pip install --quiet --python $(PYTHON) --no-deps --require-hashes -r requirements.txt
 	@touch $@
 
 .venv/installed: .venv/host pyproject.toml berth
