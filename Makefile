@@ -140,11 +140,11 @@ image-tests: base .venv/tested ## test the built images from inside, and as runn
 	$(WITH_BASE) $(PYTHON) -m pytest $(SELECTED) $(IN_PARALLEL) $(SLOWEST) tests/images
 
 OLDER_PROFILE := cpu-hf4
-OLDER_TESTS := hf4 metrics smdistributed start_hook
+OLDER_TESTS := test_profiles train/test_hf4 train/test_metrics train/test_smdistributed train/test_start_hook
 .PHONY: older-image
 older-image: base .venv/tested ## build and test the training image for scripts written before transformers 5
 	$(WITH_BASE) $(PYTHON) build.py build train --profile $(OLDER_PROFILE)
-	$(WITH_BASE) BERTH_PROFILE=$(OLDER_PROFILE) $(PYTHON) -m pytest $(SELECTED) $(SLOWEST) $(OLDER_TESTS:%=tests/images/train/test_%.py)
+	$(WITH_BASE) BERTH_PROFILE=$(OLDER_PROFILE) $(PYTHON) -m pytest $(SELECTED) $(SLOWEST) $(OLDER_TESTS:%=tests/images/%.py)
 
 .PHONY: registry
 registry: base .venv/tested .venv/bin/docker-registry ## test pushes of the built images to a real registry, including faults
