@@ -29,8 +29,8 @@ ifneq ($(sort $(shell $(READ_VENV_PYTHON) 2>/dev/null)),$(sort $(shell $(READ_SY
 .PHONY: $(UV)
 endif
 
-# uv with pip's settings, which uv does not read itself. It needs the pip and uv of .venv. It compiles bytecode now: with
-# PYTHONDONTWRITEBYTECODE set, each start of build.py and each import of transformers would take twice as long or more.
+# uv with pip's settings, which uv does not read itself. It needs the pip and uv of .venv. An install compiles bytecode:
+# with PYTHONDONTWRITEBYTECODE set, Python would compile every package again at each start of build.py or of a test.
 RUN_UV := UV_COMPILE_BYTECODE=1 $(PYTHON) -m berth.images.locks.uv
 
 # apt asks no questions, and debconf does not warn about that.
@@ -72,8 +72,7 @@ test: ## everything that CI checks: lint, unit, image and local mode tests; prin
 
 .PHONY: nightly
 nightly: browser ## all tests, including those that `make test` leaves out; about two hours
-	@$(MAKE) --no-print-directory test SELECTED=
-	@$(MAKE) --no-print-directory older-image SELECTED=
+	@$(MAKE) --no-print-directory test SELECTED= TEST_PARTS="$(TEST_PARTS) older-image"
 
 .PHONY: setup
 setup: .venv/installed ## the environment of build.py, in .venv

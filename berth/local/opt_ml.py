@@ -10,7 +10,7 @@ code/           the user's program, with --code; otherwise the image's own /opt/
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,11 +50,6 @@ def host_names(count: int) -> list[str]:
     if count < 1:
         raise UserError(f"--hosts is {count} and must be at least 1.")
     return sorted(f"algo-{number}" for number in range(1, count + 1))
-
-
-def by_number(hosts: Iterable[str]) -> list[str]:
-    """Hosts, or names that end with a host's, in the order of their numbers: algo-2 before algo-10."""
-    return sorted(hosts, key=lambda host: (len(host), host))
 
 
 def find_channels(data: Path) -> dict[str, Path]:

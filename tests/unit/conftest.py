@@ -22,6 +22,7 @@ KEPT = ("BERTH_REFERENCE_PYTHON", "BERTH_SQUAD")
 
 @pytest.fixture(autouse=True)
 def stripped_environment(no_credentials: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """no_credentials comes first, because the one that is set up first is undone last and must restore everything."""
     for name in os.environ:
         ours = name.startswith(PREFIXES) or name.upper() in PROXIES
         if ours and name not in KEPT:

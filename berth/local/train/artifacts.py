@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from berth.common.errors import UserError
+from berth.contract.host_names import by_number
 from berth.contract.words import few
 from berth.local import archive, opt_ml, results
 from berth.local.session import RunSession
@@ -44,12 +45,11 @@ def _left_out(results_by_host: Mapping[str, results.ResultFolder], folder: str, 
     duplicates = sorted(name for name, hosts in counts.items() if hosts > 1)
     sentences = [
         f"{archive_name}: several hosts wrote files of the same names ({few(duplicates)}); those of the first are kept."
-    ]
-    return sentences * bool(duplicates) + [
-        sentence
-        for hosts in refused.values()
-        if (sentence := results_by_host[hosts[0]].sentence(f"{opt_ml.ROOT}/{folder} of {few(opt_ml.by_number(hosts))}"))
-    ]
+    ] * bool(duplicates)
+    for hosts in refused.values():
+        where = f"{opt_ml.ROOT}/{folder} of {few(sorted(hosts, key=by_number))}"
+        sentences.append(results_by_host[hosts[0]].sentence(where))
+    return list(filter(None, sentences))
 
 
 def rename_earlier(session: RunSession, earlier: Path) -> None:

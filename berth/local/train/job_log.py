@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Self, TextIO
 
 from berth.common.files import explain_os_errors
+from berth.contract.host_names import by_number
 from berth.contract.words import few
-from berth.local import opt_ml
 from berth.local.signals import Interrupts
 
 NAME = "train.log"
@@ -66,7 +66,7 @@ class JobLog:
         """Writes each host's reason to a file next to the log; returns the files' names, for a sentence."""
         written = []
         with explain_os_errors(self.path.parent, "a host's failure file"):
-            for host in opt_ml.by_number(failures):
+            for host in sorted(failures, key=by_number):
                 path = self.path.with_name(f"{_FAILURE}{host}")
                 path.write_text(failures[host] + "\n", encoding="utf-8", errors="replace")
                 written.append(path.name)
