@@ -33,6 +33,10 @@ endif
 # with PYTHONDONTWRITEBYTECODE set, Python would compile every package again at each start of build.py or of a test.
 RUN_UV := UV_COMPILE_BYTECODE=1 $(PYTHON) -m berth.images.locks.uv
 
+# Write bytecode even where PYTHONDONTWRITEBYTECODE is set: the tests start hundreds of processes that import berth, and
+# `build.py --help` takes 1.7 s without bytecode and 0.5 s with it.
+export PYTHONDONTWRITEBYTECODE :=
+
 # apt asks no questions, and debconf does not warn about that.
 export DEBIAN_FRONTEND := noninteractive
 export DEBCONF_NOWARNINGS := yes

@@ -1,7 +1,7 @@
 """Which tests run in the same process, one after the other, when several processes share a suite.
 
 The tests of a file always do, and those of the files of one group below: they share an image that takes minutes to
-build, start an engine of one name, or one removes what another would make.
+build, or something that exists once on a machine.
 """
 
 from typing import Any
@@ -17,9 +17,10 @@ TOGETHER = {
         "tests/images/test_secrets.py",
         "tests/images/files/test_files.py",
     ),
-    "second engine": ("tests/registry/test_push.py", "tests/registry/test_push_faults.py"),
-    # Its hosts are called algo-1, algo-2 in every job, and all jobs share a network.
-    "SDK v3": ("tests/local_mode/test_sdk3.py", "tests/local_mode/test_examples.py"),
+    # ECR's port and names.
+    "ECR": ("tests/registry/test_push.py", "tests/registry/test_push_refused.py"),
+    # The hosts are called algo-1, algo-2 in every job, and all jobs share a network.
+    "SDK v3": ("tests/local_mode/test_sdk3.py", "tests/local_mode/test_examples_sdk3.py"),
 }
 _GROUPS = {file: group for group, files in TOGETHER.items() for file in files}
 

@@ -1,7 +1,7 @@
 """Fixtures: the real SageMaker SDKs in environments of their own, and data and model for their jobs."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from tests.local_mode.sdk import run
 
 NETWORK = "sagemaker-local"
 """All jobs and endpoints of local mode share it."""
-FIT, PASTE = (Path(__file__).with_name(name) for name in ("fit_and_predict.py", "paste.py"))
+FIT, UNTIL_REQUEST = (Path(__file__).with_name(name) for name in ("fit_and_predict.py", "run_until_request.py"))
 
 
 @pytest.fixture(scope="session")
@@ -32,15 +32,10 @@ def run_sdk(tmp_path: Path, client: docker.DockerClient) -> Iterator[Run]:
     remove_what_the_sdk_left(client, tmp_path)
 
 
-@pytest.fixture
-def paste(run_sdk: Run) -> Callable[..., Any]:
-    """`paste(snippet, version=3)`: the snippet's requests to SageMaker by operation; none is sent."""
-
-    def requests_of(snippet: str, *, version: int) -> Any:
-        requests, _ = run_sdk(PASTE, snippet, version=version)
-        return requests
-
-    return requests_of
+def requests_of(commands: Sequence[Sequence[str]], *, version: int, work: Path) -> list[dict[str, Any]]:
+    """The requests of each command line (a Python file and arguments) to SageMaker by operation; none is sent."""
+    requests, _ = run(UNTIL_REQUEST, json.dumps(commands), version=version, work=work)
+    return list(requests)
 
 
 @pytest.fixture

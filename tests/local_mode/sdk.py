@@ -9,6 +9,7 @@ from typing import Any
 
 from berth.images.pins import pins
 
+STARTUP = Path(__file__).with_name("startup")
 PYTHON = {version: pins.ROOT / f".venv-sdk{version}" / "bin" / "python" for version in (2, 3)}
 # Telemetry would make the SDK call STS.
 CONFIG = "SchemaVersion: '1.0'\nSageMaker:\n  PythonSDK:\n    Modules:\n      TelemetryOptOut: true\n"
@@ -23,6 +24,7 @@ def run(program: Path, argument: str, *, version: int, work: Path) -> tuple[Any,
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(work),
+        "PYTHONPATH": str(STARTUP),
         "AWS_ACCESS_KEY_ID": "dummy",
         "AWS_SECRET_ACCESS_KEY": "dummy",
         "AWS_DEFAULT_REGION": "us-east-1",

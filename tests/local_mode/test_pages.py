@@ -4,12 +4,13 @@ Lines for local mode are replaced by the AWS variants in their comments.
 """
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from berth.images.pins import pins
+from tests.local_mode.aws_double import ROLE
+from tests.local_mode.conftest import requests_of
 
 URI = "111122223333.dkr.ecr.eu-west-1.amazonaws.com/berth-train:1.0"
 ON_AWS = {
@@ -28,30 +29,43 @@ ON_AWS = {
 }
 
 
-def programs() -> list[Any]:
-    """Every Python block that starts a job, with its place and SDK version."""
+def programs() -> list[tuple[str, int, str]]:
+    """Every Python block that starts a job: its place, SDK version and text."""
     found = []
     for page in ("README.md", "docs/sdk.md", "docs/gpu.md", "docs/spot.md"):
         text = (pins.ROOT / page).read_text()
         blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
         jobs = [block for block in blocks if "ModelTrainer(" in block or "Estimator(" in block]
         found += [
-            pytest.param(block, 3 if "ModelTrainer(" in block else 2, id=f"{page}-{number}")
-            for number, block in enumerate(jobs)
+            (f"{page}-{number}", 3 if "ModelTrainer(" in block else 2, block) for number, block in enumerate(jobs)
         ]
     return found
 
 
-@pytest.mark.parametrize(("program", "version"), programs())
-def test_programs_in_pages_request_a_training_job(program: str, version: int, paste: Any, tmp_path: Path) -> None:
-    for local, remote in ON_AWS.items():
-        program = program.replace(local, remote)
-    (tmp_path / "src").mkdir()
-    (tmp_path / "src" / "train.py").write_text("print(1)\n")
-    program = program.replace('"src"', repr(str(tmp_path / "src")))
-    job = paste(program, version=version)["CreateTrainingJob"]
+@pytest.fixture(scope="module")
+def requests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """The requests of all programs by place. One process per version runs them: importing the SDK takes seconds."""
+    work = tmp_path_factory.mktemp("pages")
+    (work / "src").mkdir()
+    (work / "src" / "train.py").write_text("print(1)\n")
+    commands: dict[int, dict[str, list[str]]] = {2: {}, 3: {}}
+    for place, version, program in programs():
+        for local, remote in (ON_AWS | {'"src"': repr(str(work / "src"))}).items():
+            program = program.replace(local, remote)
+        file = work / f"{place.replace('/', '-')}.py"
+        file.write_text(f"role = {ROLE!r}\n{program}")
+        commands[version][place] = [str(file)]
+    made: dict[str, dict[str, Any]] = {}
+    for version, by_place in commands.items():
+        made |= dict(zip(by_place, requests_of(list(by_place.values()), version=version, work=work), strict=True))
+    return made
+
+
+@pytest.mark.parametrize("place", [place for place, *_ in programs()])
+def test_programs_in_pages_request_a_training_job(place: str, requests: dict[str, dict[str, Any]]) -> None:
+    job = requests[place]["CreateTrainingJob"]
     assert job["AlgorithmSpecification"]["TrainingImage"].startswith("111122223333.dkr.ecr.")
-    if "spot" in program:
+    if "spot" in place:
         assert job["EnableManagedSpotTraining"]
         assert job["CheckpointConfig"]["S3Uri"] == "s3://BUCKET/checkpoints/my-job"
         assert job["StoppingCondition"] == {"MaxRuntimeInSeconds": 86400, "MaxWaitTimeInSeconds": 129600}

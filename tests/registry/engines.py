@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_hex
 from tempfile import TemporaryDirectory
 
 import docker
@@ -19,7 +20,6 @@ from docker.errors import DockerException
 from berth.common import engine, owner
 
 _START_S = 60.0
-_BRIDGE = "berth-second"
 
 
 def address(folder: Path) -> str:
@@ -30,25 +30,26 @@ def address(folder: Path) -> str:
 @contextmanager
 def second_engine(folder: Path) -> Iterator[docker.DockerClient]:
     """Runs an engine with its images in `folder`."""
-    name = {"com.docker.network.bridge.name": _BRIDGE}
-    bridge = engine.connect().networks.create(_BRIDGE, options=name, labels=owner.this_process().labels(_BRIDGE))
+    name = f"berth-{token_hex(4)}"  # a bridge's name has at most 15 characters
+    options = {"com.docker.network.bridge.name": name}
+    bridge = engine.connect().networks.create(name, options=options, labels=owner.this_process().labels(name))
     try:
         # A socket's path has at most 107 characters, and containerd's is below this one.
-        with TemporaryDirectory(prefix="berth-", dir="/run") as exec_root, _running(folder, exec_root) as client:
+        with TemporaryDirectory(prefix="berth-", dir="/run") as exec_root, _running(folder, exec_root, name) as client:
             yield client
     finally:
         bridge.remove()
 
 
 @contextmanager
-def _running(folder: Path, exec_root: str) -> Iterator[docker.DockerClient]:
+def _running(folder: Path, exec_root: str, bridge: str) -> Iterator[docker.DockerClient]:
     command = [
         "dockerd",
         *("--data-root", str(folder / "data")),
         *("--exec-root", exec_root),
         *("--pidfile", str(folder / "pid")),
         *("--host", address(folder)),
-        *("--bridge", _BRIDGE, "--iptables=false", "--ip-masq=false"),
+        *("--bridge", bridge, "--iptables=false", "--ip-masq=false"),
     ]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
@@ -58,7 +59,7 @@ def _running(folder: Path, exec_root: str) -> Iterator[docker.DockerClient]:
         process.terminate()
         process.wait(60)
         # An engine bind-mounts its folder onto itself; a killed engine leaves the mount.
-        subprocess.run(["umount", str(folder / "data")], stderr=subprocess.DEVNULL, check=False)
+        subprocess.run(["umount", "--lazy", str(folder / "data")], stderr=subprocess.DEVNULL, check=False)
         shutil.rmtree(folder / "data", ignore_errors=True)
 
 

@@ -46,7 +46,7 @@ class Watch:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._ended.wait(0.05):
+        while not self._ended.wait(0.25):
             self.scans += 1
             for process in Path("/proc").glob("[0-9]*"):
                 for name in ("cmdline", "environ"):

@@ -69,6 +69,7 @@ def test_a_model_with_its_graph_is_served_without_torch(
     assert with_graph.ask(QUESTION)[1]["answer"] == served.ask(QUESTION)[1]["answer"]
 
 
+@pytest.mark.nightly
 def test_graph_of_other_weights_is_logged_and_made_again(
     serve_model: Serve, model_with_graph: Path, tmp_path: Path
 ) -> None:

@@ -89,6 +89,7 @@ print("trainer: rank", arguments.process_index, "of", arguments.world_size, "end
 TWO_RANKS = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "2"}
 
 
+@pytest.mark.nightly
 def test_trainer_started_by_shell_script_trains_together_on_cpu(user_job: Callable[..., Any]) -> None:
     files = {"start.sh": "exec python train.py\n", "train.py": TRAINER}
     ran = user_job(files, "start.sh", environment=TWO_RANKS)

@@ -29,6 +29,7 @@ def test_open_smdistributed_is_installed(client: docker.DockerClient, train: Hos
     )
 
 
+@pytest.mark.nightly
 def test_trainer_with_partitions_has_losses_of_one_process(
     user_job: Callable[..., Any], losses_of_one_process: Any
 ) -> None:

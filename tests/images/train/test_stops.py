@@ -1,10 +1,12 @@
 """Stopping a job on several hosts: one host's signal reaches every rank, and the next job resumes."""
 
+import json
 import os
 import re
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -68,35 +70,66 @@ def signal_when(client: docker.DockerClient, host: str, text: str, sent: list[fl
     return thread
 
 
-@pytest.mark.transformers5
-def test_job_stopped_by_signal_to_worker_resumes(
+@dataclass(frozen=True)
+class Stopped:
+    """A stopped job of run_qa on two hosts: its result, the time of the signal, and a call that starts it again."""
+
+    ran: Any
+    signalled_at: float
+    checkpoints: Path
+    start_again: Callable[[], Any]
+
+    def last_step(self) -> tuple[str, str]:
+        """The step and the folder of the checkpoint that each host's sentence names."""
+        sentence = (
+            r"the job was stopped \(SIGTERM\) at step (\d+) of 12: all steps are saved; .* "
+            r"resumes from /opt/ml/checkpoints/(checkpoint-\d+-\w+)\."
+        )
+        sentences = self.ran.sentences().values()
+        named = {match.groups() for match in (re.match(sentence, each) for each in sentences) if match}
+        assert len(sentences) == 2, self.ran.log
+        assert len(named) == 1, self.ran.log
+        return named.pop()  # type: ignore[return-value]
+
+
+@pytest.fixture(scope="module")
+def stopped(
     train_job: Callable[..., Any],
     client: docker.DockerClient,
     pretrained: Path,
     excerpt: Any,
-    channels: Callable[..., dict[str, Path]],
-    tmp_path: Path,
-) -> None:
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Stopped:
+    """The job after SIGTERM to its second host."""
     settings = {"do_train": "True", "per_device_train_batch_size": "4", "max_steps": "12", "log_seconds": "0"}
     settings |= {"max_seq_length": "64", "doc_stride": "16"}
-    job = {"hosts": 2, "hyperparameters": settings, "checkpoints": tmp_path / "checkpoints"}
-    data = channels(train=excerpt("train", 120))
+    work = tmp_path_factory.mktemp("stopped")
+    data, checkpoints = work / "data", work / "checkpoints"
+    data.mkdir()
+    (data / "squad.json").write_text(json.dumps(excerpt("train", 120)))
+
+    def start() -> Any:
+        return train_job({"train": data}, model=pretrained, hosts=2, hyperparameters=settings, checkpoints=checkpoints)
+
     sent: list[float] = []
     watching = signal_when(client, "algo-2", "step 3 of 12", sent)
-    ran = train_job(data, model=pretrained, **job)
+    ran = start()
     watching.join(5)
-    assert ran.outcome.exit_code == 143, ran.log
-    assert max(ran.ended.values()) - sent[0] < 30
-    sentence = (
-        r"the job was stopped \(SIGTERM\) at step (\d+) of 12: all steps are saved; .* "
-        r"resumes from /opt/ml/checkpoints/(checkpoint-\d+-\w+)\."
-    )
-    matches = {re.match(sentence, each) for each in ran.sentences().values()}
-    (step, name) = next(iter(matches)).groups()  # type: ignore[union-attr]
-    assert {each and each.groups() for each in matches} == {(step, name)}, ran.sentences()
-    assert len(ran.sentences()) == 2
-    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == [name]
-    ran = train_job(data, model=pretrained, **job)
+    return Stopped(ran, sent[0], checkpoints, start)
+
+
+@pytest.mark.transformers5
+def test_job_stopped_by_signal_to_worker_saves_all_steps(stopped: Stopped) -> None:
+    assert stopped.ran.outcome.exit_code == 143, stopped.ran.log
+    assert max(stopped.ran.ended.values()) - stopped.signalled_at < 30
+    _, name = stopped.last_step()
+    assert [path.name for path in stopped.checkpoints.iterdir()] == [name]
+
+
+@pytest.mark.nightly
+@pytest.mark.transformers5
+def test_stopped_job_resumes(stopped: Stopped) -> None:
+    ran = stopped.start_again()
     assert ran.outcome.exit_code == 0, ran.log
     steps = [int(number) for number in re.findall(r"step (\d+) of 12", ran.log)]
-    assert steps == list(range(int(step) + 1, 13))
+    assert steps == list(range(int(stopped.last_step()[0]) + 1, 13))
