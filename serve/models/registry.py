@@ -16,7 +16,7 @@ import gc
 import logging
 import shutil
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -278,8 +278,7 @@ class ModelRegistry:
         while model.active:
             await asyncio.sleep(_POLL_INTERVAL)
         await asyncio.to_thread(model.close)
-        computed = replace(model.work, tokens=0, bodies=0, requests=0)
-        self._unloaded += computed
+        self._unloaded += model.work
         model.service = None
         del self._models[model.name]
         gc.collect()  # frees the service and its pool, which refer to each other, and their tokenizer

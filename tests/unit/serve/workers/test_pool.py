@@ -144,10 +144,11 @@ DIED = "the worker died while it loaded the model ({}): the lines above show wha
     ids=["error of the worker", "death while loading", "no command"],
 )
 def test_pool_fails_if_no_worker_can_be_started(
-    start: Pools, model: str, command: Sequence[str], sentence: str
+    start: Pools, model: str, command: Sequence[str], sentence: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     pool, callbacks = start(model=model, command=command)
     assert callbacks.failures == [sentence]
+    assert "it is restarted" not in caplog.text, "no worker was ready, so another one would end in the same way"
     with pytest.raises(ServeError, match=re.escape(sentence)) as refused:
         pool.submit([row(1)])
     assert refused.value.status == 503

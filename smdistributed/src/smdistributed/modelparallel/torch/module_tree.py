@@ -8,7 +8,6 @@ and its children are cut out instead.
 import torch
 from torch import nn
 
-_CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 # torch's other modules may read their children's weights instead of calling them, like MultiheadAttention.
 _TORCHS_TO_OPEN = (nn.Sequential, nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder)
 _STATES_WITH_GRADIENT = 4  # the parameter, its gradient and two moments of Adam
@@ -39,10 +38,9 @@ class ModuleTree:
         self._tensors = {name: _tensors(module) for name, module in self.modules.items()}
 
     def is_called(self, name: str) -> bool:
-        """Whether a module's forward is probably called: it has one and is not a container."""
-        module = self.modules[name]
-        unimplemented = getattr(type(module).forward, "__name__", "") == "_forward_unimplemented"
-        return not isinstance(module, _CONTAINERS) and not unimplemented
+        """Whether a module's forward is probably called: containers such as ModuleList have none of their own."""
+        forward = type(self.modules[name]).forward
+        return getattr(forward, "__name__", "") != "_forward_unimplemented"
 
     def can_open(self, name: str) -> bool:
         """Whether a module's children can be cut out instead of it."""
