@@ -1,12 +1,13 @@
 """Mutations: how many of the faults that this program puts into the product do the unit tests find?
 
-Usage: python -m bench.mutations [--count 60] [--seed 1] > bench/results/DATE-mutations.md
+Usage: python -m bench.mutations [--count 60] [--seed 1] [--checkout FOLDER] > bench/results/DATE-mutations.md
 
 A mutation changes one expression or statement of the product: a comparison, `and` or `or`, a number, a condition, a
 `return` or a call. The selection depends on the seed and the source. Each mutation is made in a clone of the
 checked-out commit. pytest then runs the folder of tests/unit that mirrors the file's folder, and after it that folder's
 parents, up to the first failure. A mutation is found if a test fails, and counts as not found after --limit seconds.
-First, each of these folders must pass without a mutation. Progress goes to stderr. Needs `make setup-tests`.
+First, each of these folders must pass without a mutation. Progress goes to stderr. --checkout: another clone of this
+repository, to compare its commit. Needs `make setup-tests` there.
 """
 
 import ast
@@ -43,6 +44,7 @@ OPPOSITES: dict[type[ast.AST], ast.AST] = {
     ast.And: ast.Or(),
     ast.Or: ast.And(),
 }
+LIBRARY = code_metrics.OPEN_LIBRARY[0]
 FOUND, MISSED, TIMED_OUT = "found", "not found", "not found in time"
 
 
@@ -111,6 +113,9 @@ def mutations(path: Path, source: bytes) -> Iterator[Mutation]:
 
 def mirrors(path: Path, root: Path) -> list[str]:
     """The test folders of a file of the product, the nearest first. A file at the top has the test files at the top."""
+    if path.is_relative_to(LIBRARY) and (root / LIBRARY / "tests").is_dir():
+        return [f"{LIBRARY}/tests"]
+    path = path.relative_to("berth") if path.is_relative_to("berth") else path
     folders = [Path("tests/unit") / parent for parent in path.parents[:-1]]
     existing = [str(folder) for folder in folders if (root / folder).is_dir()]
     return existing or sorted(str(test.relative_to(root)) for test in (root / "tests/unit").glob("test_*.py"))
@@ -118,8 +123,19 @@ def mirrors(path: Path, root: Path) -> list[str]:
 
 def run_tests(root: Path, tests: Sequence[str], limit: float | None = None) -> str:
     """Run tests: FOUND if one fails or can't be imported, MISSED, or TIMED_OUT. UserError if there are no tests."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not nightly", "-p", "no:cacheprovider", *tests]
-    environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [
+        str(root / ".venv/bin/python"),
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-m",
+        "not nightly",
+        "-p",
+        "no:cacheprovider",
+        *tests,
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": ""}
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(
             command, cwd=root, env=environment, stdout=output, stderr=output, start_new_session=True
@@ -145,13 +161,15 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument(
         "--limit", type=program.above_zero, default=900.0, help="seconds per mutation (default: %(default)s)"
     )
+    parser.add_argument("--checkout", type=Path, default=pins.ROOT, help="default: this one")
     options = parser.parse_args(words)
+    checkout = options.checkout.resolve()
     rows: list[str] = []
     results: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="berth-mutations-") as scratch:
         root = Path(scratch, "berth")
-        subprocess.run(["git", "clone", "--quiet", "--shared", str(pins.ROOT), str(root)], check=True)
-        (root / ".venv").symlink_to(pins.ROOT / ".venv")
+        subprocess.run(["git", "clone", "--quiet", "--shared", str(checkout), str(root)], check=True)
+        (root / ".venv").symlink_to(checkout / ".venv")
         paths = [source.path for source in code_metrics.sources(root)]
         every = [mutation for path in paths for mutation in mutations(path, (root / path).read_bytes())]
         drawn = random.Random(options.seed).sample(every, options.count)

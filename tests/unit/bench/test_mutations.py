@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from bench import mutations
+from berth.images.pins import pins
 
 SOURCE = """\
 \"\"\"The é takes two bytes.\"\"\"
@@ -38,12 +39,15 @@ def test_each_mutation_changes_one_place() -> None:
 
 
 def test_file_is_tested_by_its_mirror_folder_and_parents(tmp_path: Path) -> None:
-    (tmp_path / "tests/unit/serve/workers").mkdir(parents=True)
+    for folder in ("tests/unit/serve/workers", "tests/unit/images", "smdistributed/tests"):
+        (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "tests/unit/test_build.py").touch()
     for path, tests in {
         "serve/workers/pool.py": ["tests/unit/serve/workers", "tests/unit/serve"],
         "serve/models/registry.py": ["tests/unit/serve"],
+        "berth/images/pins/pins.py": ["tests/unit/images"],
         "build.py": ["tests/unit/test_build.py"],
+        "smdistributed/src/smdistributed/dataparallel/torch/ranks.py": ["smdistributed/tests"],
     }.items():
         assert mutations.mirrors(Path(path), tmp_path) == tests
 
@@ -52,6 +56,7 @@ def test_file_is_tested_by_its_mirror_folder_and_parents(tmp_path: Path) -> None
 def test_mutation_is_found_if_a_test_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # the tests need no plugins, which are slow to import
     (tmp_path / "test_a.py").write_text("import b\ndef test_it(): assert b.VALUE == 1\n")
+    (tmp_path / ".venv").symlink_to(pins.ROOT / ".venv")
     for value, expected in ((1, mutations.MISSED), (2, mutations.FOUND)):
         (tmp_path / "b.py").write_text(f"VALUE = {value}\n")
         assert mutations.run_tests(tmp_path, ["test_a.py"], 600) == expected
