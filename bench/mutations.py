@@ -4,10 +4,10 @@ Usage: python -m bench.mutations [--count 60] [--seed 1] [--checkout FOLDER] > b
 
 A mutation changes one expression or statement of the product: a comparison, `and` or `or`, a number, a condition, a
 `return` or a call. The selection depends on the seed and the source. Each mutation is made in a clone of the
-checked-out commit. pytest then runs the folder of tests/unit that mirrors the file's folder, and after it that folder's
-parents, up to the first failure. A mutation is found if a test fails, and counts as not found after --limit seconds.
-First, each of these folders must pass without a mutation. Progress goes to stderr. --checkout: another clone of this
-repository, to compare its commit. Needs `make setup-tests` there.
+checked-out commit, which has its own environment (`make setup-tests`). pytest then runs the folder of tests/unit that
+mirrors the file's folder, and after it that folder's parents, up to the first failure. A mutation is found if a test
+fails, and counts as not found after --limit seconds. First, each of these folders must pass without a mutation.
+Progress goes to stderr. --checkout: another clone of this repository, to compare its commit.
 """
 
 import ast
@@ -135,7 +135,7 @@ def run_tests(root: Path, tests: Sequence[str], limit: float | None = None) -> s
         "no:cacheprovider",
         *tests,
     ]
-    environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": ""}
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(
             command, cwd=root, env=environment, stdout=output, stderr=output, start_new_session=True
@@ -169,7 +169,7 @@ def main(words: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="berth-mutations-") as scratch:
         root = Path(scratch, "berth")
         subprocess.run(["git", "clone", "--quiet", "--shared", str(checkout), str(root)], check=True)
-        (root / ".venv").symlink_to(checkout / ".venv")
+        subprocess.run(["make", "setup-tests"], cwd=root, stdout=sys.stderr, check=True)
         paths = [source.path for source in code_metrics.sources(root)]
         every = [mutation for path in paths for mutation in mutations(path, (root / path).read_bytes())]
         drawn = random.Random(options.seed).sample(every, options.count)
