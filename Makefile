@@ -75,7 +75,7 @@ test: ## everything that CI checks: lint, unit, image and local mode tests; prin
 	done; echo "took: $${took}in all $$SECONDS s"
 
 .PHONY: nightly
-nightly: browser ## all tests, including those that `make test` leaves out; about two hours
+nightly: browser ## all tests, including those that `make test` leaves out; about an hour
 	@$(MAKE) --no-print-directory test SELECTED= TEST_PARTS="$(TEST_PARTS) older-image"
 
 .PHONY: setup

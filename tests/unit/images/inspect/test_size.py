@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from docker.errors import APIError
 from rich.console import Console
 
 from berth.common.errors import UserError
@@ -193,6 +194,23 @@ def test_measured_layers_are_cached_across_images(tmp_path: Path, monkeypatch: p
     third = size.image_size(engine, "a", cache=cache)
     assert ([each.made_by for each in third.layers], packed) == (["deps", "open"], ["1/layer.tar"])
     assert third.layers[0] == first.layers[0]
+
+
+def test_image_without_python_has_no_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine: Any = FakeEngine(monkeypatch)
+
+    def fail(explanation: str) -> None:
+        def run(*_: object) -> bytes:
+            raise APIError("400 Client Error", explanation=explanation)
+
+        monkeypatch.setattr(size, "run_once", run)
+
+    fail('exec: "python": executable file not found in $PATH')
+    assert size.image_size(engine, "a", cache=tmp_path).packages == ()
+    fail("no space left on device")
+    engine.id = "sha256:2"
+    with pytest.raises(APIError):
+        size.image_size(engine, "b", cache=tmp_path)
 
 
 def test_incomplete_archive_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
