@@ -6,13 +6,14 @@ A mutation changes one expression or statement of the product: a comparison, `an
 `return` or a call. The selection depends on the seed and the source. Each mutation is made in a clone of the
 checked-out commit, which has its own environment (`make setup-tests`). pytest then runs the folder of tests/unit that
 mirrors the file's folder, and after it that folder's parents, up to the first failure. A mutation is found if a test
-fails, and counts as not found after --limit seconds. First, each of these folders must pass without a mutation.
-Progress goes to stderr. --checkout: another clone of this repository, to compare its commit.
+fails whose file passes without the mutation, and counts as not found after --limit seconds. Progress goes to stderr.
+--checkout: another clone of this repository, to compare its commit.
 """
 
 import ast
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -46,6 +47,8 @@ OPPOSITES: dict[type[ast.AST], ast.AST] = {
 }
 LIBRARY = code_metrics.OPEN_LIBRARY[0]
 FOUND, MISSED, TIMED_OUT = "found", "not found", "not found in time"
+FAILS_ANYWAY = "a test fails without it, too"
+PYTEST = ("-m", "pytest", "-q", "-x", "-ra", "-m", "not nightly", "-p", "no:cacheprovider")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,20 +124,12 @@ def mirrors(path: Path, root: Path) -> list[str]:
     return existing or sorted(str(test.relative_to(root)) for test in (root / "tests/unit").glob("test_*.py"))
 
 
-def run_tests(root: Path, tests: Sequence[str], limit: float | None = None) -> str:
-    """Run tests: FOUND if one fails or can't be imported, MISSED, or TIMED_OUT. UserError if there are no tests."""
-    command = [
-        str(root / ".venv/bin/python"),
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "-m",
-        "not nightly",
-        "-p",
-        "no:cacheprovider",
-        *tests,
-    ]
+def run_tests(root: Path, tests: Sequence[str], limit: float | None = None) -> tuple[str, str]:
+    """Run tests up to the first failure: FOUND with the failed file, MISSED or TIMED_OUT.
+
+    The file is empty if pytest itself can't start. UserError if there are no tests.
+    """
+    command = [str(root / ".venv/bin/python"), *PYTEST, *tests]
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(
@@ -143,15 +138,29 @@ def run_tests(root: Path, tests: Sequence[str], limit: float | None = None) -> s
         try:
             code = process.wait(limit)
         except subprocess.TimeoutExpired:
-            return TIMED_OUT
+            return TIMED_OUT, ""
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # including processes that a test started
             process.wait()
         output.seek(0)
-        if code == pytest.ExitCode.NO_TESTS_COLLECTED:
-            raise UserError(f"pytest finds no test in {' '.join(tests)}: {output.read()[-1000:]}")
-    return FOUND if code else MISSED
+        printed = output.read()
+    if code == pytest.ExitCode.NO_TESTS_COLLECTED:
+        raise UserError(f"pytest finds no test in {' '.join(tests)}: {printed[-1000:]}")
+    failed = re.search(r"^(?:FAILED|ERROR) ([^\s:]+\.py)", printed, re.MULTILINE)
+    return FOUND if code else MISSED, failed[1] if failed else ""
+
+
+def outcome(root: Path, mutation: Mutation, limit: float) -> str:
+    """Whether the tests find a mutation: FOUND, FAILS_ANYWAY, MISSED or TIMED_OUT. Afterwards the file is as before."""
+    file = root / mutation.path
+    source = file.read_bytes()
+    file.write_bytes(mutation.apply(source))
+    try:
+        result, failed = run_tests(root, mirrors(mutation.path, root), limit)
+    finally:
+        file.write_bytes(source)
+    return FAILS_ANYWAY if failed and run_tests(root, [failed])[0] != MISSED else result
 
 
 def main(words: Sequence[str]) -> int:
@@ -173,18 +182,11 @@ def main(words: Sequence[str]) -> int:
         paths = [source.path for source in code_metrics.sources(root)]
         every = [mutation for path in paths for mutation in mutations(path, (root / path).read_bytes())]
         drawn = random.Random(options.seed).sample(every, options.count)
-        for tests in sorted({tuple(mirrors(mutation.path, root)) for mutation in drawn}):
-            print(f"without a mutation: {' '.join(tests)}", file=sys.stderr, flush=True)
-            if run_tests(root, tests) != MISSED:
-                raise UserError(f"{' '.join(tests)} fails without a mutation: fix that first.")
         for mutation in drawn:
-            tests, file = tuple(mirrors(mutation.path, root)), root / mutation.path
-            source, began = file.read_bytes(), time.monotonic()
-            file.write_bytes(mutation.apply(source))
-            result = run_tests(root, tests, options.limit)
-            file.write_bytes(source)
+            began = time.monotonic()
+            result = outcome(root, mutation, options.limit)
             results[result] += 1
-            rows.append(mutation.row(source, result, time.monotonic() - began))
+            rows.append(mutation.row((root / mutation.path).read_bytes(), result, time.monotonic() - began))
             print(rows[-1], file=sys.stderr, flush=True)
     figures = ", ".join(f"{count} {result}" for result, count in results.items())
     setting = f"{program.setting('mutations', words)}; {len(every)} possible mutations. {options.count}: {figures}."

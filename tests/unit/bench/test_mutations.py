@@ -53,10 +53,20 @@ def test_file_is_tested_by_its_mirror_folder_and_parents(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_mutation_is_found_if_a_test_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mutation_is_found_if_a_test_fails_that_passes_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # the tests need no plugins, which are slow to import
-    (tmp_path / "test_a.py").write_text("import b\ndef test_it(): assert b.VALUE == 1\n")
+    monkeypatch.setattr(mutations, "mirrors", lambda *_: ["test_a.py"])
     (tmp_path / ".venv").symlink_to(pins.ROOT / ".venv")
-    for value, expected in ((1, mutations.MISSED), (2, mutations.FOUND)):
-        (tmp_path / "b.py").write_text(f"VALUE = {value}\n")
-        assert mutations.run_tests(tmp_path, ["test_a.py"], 600) == expected
+    test, file = tmp_path / "test_a.py", tmp_path / "b.py"
+    file.write_text("VALUE = 1\n")
+    (mutation,) = mutations.mutations(Path("b.py"), file.read_bytes())
+    for asserted, expected in (
+        ("b.VALUE == 1", mutations.FOUND),
+        ("b.VALUE", mutations.MISSED),
+        ("b.VALUE == 3", mutations.FAILS_ANYWAY),
+    ):
+        test.write_text(f"import b\ndef test_it(): assert {asserted}\n")
+        assert mutations.outcome(tmp_path, mutation, 600) == expected
+        assert file.read_text() == "VALUE = 1\n"
