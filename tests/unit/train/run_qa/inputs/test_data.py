@@ -47,6 +47,14 @@ def test_skipped_question_is_logged_and_counted(tmp_path: Path) -> None:
     assert (len(read.examples), read.notes) == (299, (skipped,))
 
 
+def test_too_many_skipped_questions_are_refused(tmp_path: Path) -> None:
+    moved = {f"_{number}": MOVED for number in range(1, 5)}
+    data = source(tmp_path, "train", rows(30, **moved))
+    with pytest.raises(DataError, match=r"4 of 30 questions have an answer whose text is not at its answer_start"):
+        load(data, Recipe(), None, lambda _: None)
+    assert load(data, Recipe(), 20, lambda _: None).count == 20, "of a part of the data, some may be skipped"
+
+
 def test_log_lines_of_a_limit_and_of_one_question(tmp_path: Path) -> None:
     log: list[str] = []
     assert len(load(source(tmp_path, "train", rows(5)), Recipe(), 2, log.append).examples) == 2
