@@ -4,9 +4,10 @@ Usage: python -m bench.mutations [--count 60] [--seed 1] [--checkout FOLDER] > b
 
 A mutation changes one expression or statement of the product: a comparison, `and` or `or`, a number, a condition, a
 `return` or a call. The selection depends on the seed and the source. Each mutation is made in a clone of the
-checked-out commit, which has its own environment (`make setup-tests`). pytest then runs the folder of tests/unit that
-mirrors the file's folder, and after it that folder's parents, up to the first failure. A mutation is found if a test
-fails whose file passes without the mutation, and counts as not found after --limit seconds. Progress goes to stderr.
+checked-out commit, which has its own environment (`make setup-tests`). pytest then runs the test files that import the
+module, after them the folder of tests/unit that mirrors the module's folder, and that folder's parents, up to the
+first failure. A mutation is found if a test fails whose file passes without the mutation, and counts as not found after
+--limit seconds. Progress goes to stderr.
 --checkout: another clone of this repository, to compare its commit.
 """
 
@@ -124,6 +125,16 @@ def mirrors(path: Path, root: Path) -> list[str]:
     return existing or sorted(str(test.relative_to(root)) for test in (root / "tests/unit").glob("test_*.py"))
 
 
+def importers(path: Path, root: Path) -> list[str]:
+    """The test files that import the module; they are likely to find a fault in it."""
+    folder, name = path.parent.name, path.stem
+    imported = re.compile(
+        rf"^(from \S*\b{folder} import .*\b{name}\b|(from|import) \S*\b{folder}\.{name}\b)", re.MULTILINE
+    )
+    tests = (test for folder in ("tests/unit", f"{LIBRARY}/tests") for test in (root / folder).rglob("test_*.py"))
+    return sorted(str(test.relative_to(root)) for test in tests if imported.search(test.read_text()))
+
+
 def run_tests(root: Path, tests: Sequence[str], limit: float | None = None) -> tuple[str, str]:
     """Run tests up to the first failure: FOUND with the failed file, MISSED or TIMED_OUT.
 
@@ -154,12 +165,16 @@ def run_tests(root: Path, tests: Sequence[str], limit: float | None = None) -> t
 def outcome(root: Path, mutation: Mutation, limit: float) -> str:
     """Whether the tests find a mutation: FOUND, FAILS_ANYWAY, MISSED or TIMED_OUT. Afterwards the file is as before."""
     file = root / mutation.path
-    source = file.read_bytes()
+    source, modified = file.read_bytes(), file.stat().st_mtime_ns
     file.write_bytes(mutation.apply(source))
     try:
-        result, failed = run_tests(root, mirrors(mutation.path, root), limit)
+        for tests in filter(None, (importers(mutation.path, root), mirrors(mutation.path, root))):
+            result, failed = run_tests(root, tests, limit)
+            if result != MISSED:
+                break
     finally:
         file.write_bytes(source)
+        os.utime(file, ns=(modified, modified))  # bytecode is compared by the second, and by size
     return FAILS_ANYWAY if failed and run_tests(root, [failed])[0] != MISSED else result
 
 

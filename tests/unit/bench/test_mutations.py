@@ -1,5 +1,6 @@
 """Mutations of a source by bench/mutations.py, and the tests that run for a file."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,16 @@ def test_file_is_tested_by_its_mirror_folder_and_parents(tmp_path: Path) -> None
         assert mutations.mirrors(Path(path), tmp_path) == tests
 
 
+def test_tests_that_import_the_module_run_first(tmp_path: Path) -> None:
+    tests = tmp_path / "tests/unit"
+    tests.mkdir(parents=True)
+    (tests / "test_a.py").write_text("from serve.workers import memory, pool\n")
+    (tests / "test_b.py").write_text("import re\nfrom serve.workers.pool import Pool\n")
+    (tests / "test_c.py").write_text("from other import pool\nfrom serve.workers import pools\n")
+    found = mutations.importers(Path("serve/workers/pool.py"), tmp_path)
+    assert found == ["tests/unit/test_a.py", "tests/unit/test_b.py"]
+
+
 @pytest.mark.slow
 def test_mutation_is_found_if_a_test_fails_that_passes_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -61,6 +72,7 @@ def test_mutation_is_found_if_a_test_fails_that_passes_without_it(
     (tmp_path / ".venv").symlink_to(pins.ROOT / ".venv")
     test, file = tmp_path / "test_a.py", tmp_path / "b.py"
     file.write_text("VALUE = 1\n")
+    os.utime(file, (0, 0))  # as in a clone, whose environment takes minutes
     (mutation,) = mutations.mutations(Path("b.py"), file.read_bytes())
     for asserted, expected in (
         ("b.VALUE == 1", mutations.FOUND),
