@@ -1,11 +1,13 @@
 """Fixtures: containers of the built images for testinfra, and builds of the tests."""
 
+import io
+import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -15,6 +17,8 @@ import docker
 import pytest
 import testinfra
 from docker.models.images import Image
+from filelock import FileLock
+from rich.console import Console
 from testinfra.host import Host
 
 from berth.common import engine
@@ -27,6 +31,7 @@ from berth.images.build.prepare import link_wheels
 from berth.images.network import build_network
 from berth.images.pins import pins, pins_file
 from berth.images.scratch import SECRETS, scratch_folder
+from berth.local import demo
 
 PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
 # An image that a user built FROM one of berth's, to test instead of berth's: `build.py test --image`.
@@ -101,6 +106,54 @@ def image(request: pytest.FixtureRequest, client: docker.DockerClient) -> Image:
 def slow_image(request: pytest.FixtureRequest, client: docker.DockerClient) -> Image:
     """Like `image`, for long tests: only nightly runs use every image, other runs use the last one."""
     return image_under_test(client, request.param)
+
+
+MadeOnce = Callable[[str, Callable[[Path], None]], Path]
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> MadeOnce:
+    """`made_once("model", make)` is a folder that `make(folder)` fills once for all processes of a run."""
+    run = tmp_path_factory.getbasetemp()
+    run = run.parent if "PYTEST_XDIST_WORKER" in os.environ else run
+
+    def folder_of(name: str, make: Callable[[Path], None]) -> Path:
+        folder = run / f"once-{name}"
+        with FileLock(f"{folder}.lock"):
+            if not folder.exists():
+                folder.mkdir()
+                try:
+                    make(folder)
+                except BaseException:
+                    shutil.rmtree(folder)
+                    raise
+        return folder
+
+    return folder_of
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """A finished demo: its exit code, what it printed, and its folder."""
+
+    code: int
+    printed: str
+    out: Path
+
+
+@pytest.fixture(scope="session")
+def small_demo(profile: pins.Profile, made_once: MadeOnce) -> Demo:
+    """The demo with 4 steps and 24 questions."""
+
+    def make(folder: Path) -> None:
+        printed = io.StringIO()
+        short = {"max_steps": "4", "eval_steps": "2", "logging_steps": "1", "max_eval_samples": "24"}
+        images = [f"berth-{image}:{profile.name}" for image in pins.IMAGES]
+        code = demo.run_demo(*images, folder / "out", Console(file=printed, width=160), hyperparameters=short)
+        (folder / "ended.json").write_text(json.dumps([code, printed.getvalue()]))
+
+    folder = made_once("demo", make)
+    return Demo(*json.loads((folder / "ended.json").read_text()), folder / "out")
 
 
 CommandLine = Callable[..., subprocess.CompletedProcess[str]]

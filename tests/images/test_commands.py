@@ -14,7 +14,6 @@ from xml.etree import ElementTree
 import certifi
 import docker
 import pytest
-from rich.console import Console
 
 from berth.common import labels
 from berth.images import doctor
@@ -23,7 +22,7 @@ from berth.images.pins import pins
 from berth.local import demo
 from berth.local.serve.endpoint import ask
 from tests.doubles.package_index import wheel
-from tests.images.conftest import CommandLine
+from tests.images.conftest import CommandLine, Demo
 from tests.ports import free_port
 
 BUILD = [sys.executable, str(pins.ROOT / "build.py")]
@@ -101,9 +100,9 @@ def which_server(
 
 
 def test_serve_answers_until_ctrl_c_and_removes_its_container(
-    client: docker.DockerClient, which_server: list[str], small_demo: tuple[int, str, Path]
+    client: docker.DockerClient, which_server: list[str], small_demo: Demo
 ) -> None:
-    model = small_demo[2] / "model.tar.gz"
+    model = small_demo.out / "model.tar.gz"
     port = free_port()
     command = [*BUILD, "run", "serve", "--model", str(model), "--port", str(port), *which_server]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -124,25 +123,13 @@ def test_serve_answers_until_ctrl_c_and_removes_its_container(
     assert not client.containers.list(all=True, filters={"label": f"{labels.PID}={server.pid}"})
 
 
-@pytest.fixture(scope="module")
-def small_demo(profile: pins.Profile, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str, Path]:
-    """The demo with 4 steps and 24 questions: its exit code, its output and its folder."""
-    out = tmp_path_factory.mktemp("demo") / "out"
-    printed = io.StringIO()
-    short = {"max_steps": "4", "eval_steps": "2", "logging_steps": "1", "max_eval_samples": "24"}
-    images = [f"berth-{image}:{profile.name}" for image in ("train", "serve")]
-    code = demo.run_demo(*images, out, Console(file=printed, width=160), hyperparameters=short)
-    return code, printed.getvalue(), out
+def test_demo_fails_if_the_scores_are_too_low(small_demo: Demo) -> None:
+    assert small_demo.code == 1
+    assert "Only 24 held-out questions were answered; the demo wants 500." in small_demo.printed
 
 
-def test_demo_fails_if_the_scores_are_too_low(small_demo: tuple[int, str, Path]) -> None:
-    code, printed, _ = small_demo
-    assert code == 1
-    assert "Only 24 held-out questions were answered; the demo wants 500." in printed
-
-
-def test_demo_prints_loss_scores_and_both_answers(small_demo: tuple[int, str, Path]) -> None:
-    _, printed, out = small_demo
+def test_demo_prints_loss_scores_and_both_answers(small_demo: Demo) -> None:
+    printed, out = small_demo.printed, small_demo.out
     for row in (
         r"training loss, mean\W+\d+\.\d+",
         r"held-out questions\W+24",

@@ -11,6 +11,7 @@ import pytest
 from docker.models.containers import Container
 
 from berth.images.pins import pins, pins_file
+from tests.images.conftest import MadeOnce
 from tests.images.serve.served import Served
 
 PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
@@ -19,32 +20,50 @@ IMAGE = os.environ.get("BERTH_IMAGE") or f"berth-serve:{PROFILE}"
 collect_ignore = ["test_graphs.py"] if pins_file.load().profile(PROFILE).cuda else []
 
 
-@pytest.fixture(scope="session")
-def model(pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MiniLM with a head of random numbers, and without a graph."""
-    # `push` runs without these packages; see test_answers.py.
-    import torch
-    from transformers import AutoModelForQuestionAnswering
-
-    folder = tmp_path_factory.mktemp("model")
-    torch.manual_seed(0)
-    AutoModelForQuestionAnswering.from_pretrained(pretrained).save_pretrained(folder)
-    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
-        (folder / name).write_bytes((pretrained / name).read_bytes())
-    return folder
+MAKE_MODEL = """
+import torch
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+torch.manual_seed(0)
+AutoModelForQuestionAnswering.from_pretrained("/pretrained").save_pretrained("/made")
+AutoTokenizer.from_pretrained("/pretrained").save_pretrained("/made")
+"""
 
 
 @pytest.fixture(scope="session")
-def model_with_graph(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(client: docker.DockerClient, pretrained: Path, made_once: MadeOnce) -> Path:
+    """MiniLM with a head of random numbers, and without a graph.
+
+    The image makes it, because `push` tests on machines without torch.
+    """
+
+    def make(folder: Path) -> None:
+        client.containers.run(
+            IMAGE,
+            ["-c", MAKE_MODEL],
+            entrypoint=["python"],
+            user=f"{os.getuid()}:{os.getgid()}",
+            environment={"HOME": "/tmp"},
+            network_mode="none",
+            volumes=[f"{pretrained}:/pretrained:ro", f"{folder}:/made"],
+            remove=True,
+        )
+
+    return made_once("model", make)
+
+
+@pytest.fixture(scope="session")
+def model_with_graph(model: Path, made_once: MadeOnce) -> Path:
     """The same model with its graph for OpenVINO, as a training job saves it."""
-    from berth.runtime.engines import convert
-    from berth.runtime.engines.graph import FOLDER
-    from berth.runtime.engines.model_folder import find
 
-    folder = tmp_path_factory.mktemp("with-graph") / "model"
-    shutil.copytree(model, folder)
-    convert.convert(find(folder), folder / FOLDER)
-    return folder
+    def make(folder: Path) -> None:
+        from berth.runtime.engines import convert
+        from berth.runtime.engines.graph import FOLDER
+        from berth.runtime.engines.model_folder import find
+
+        shutil.copytree(model, folder / "model")
+        convert.convert(find(folder / "model"), folder / "model" / FOLDER)
+
+    return made_once("with-graph", make) / "model"
 
 
 StartContainer = Callable[..., Container]

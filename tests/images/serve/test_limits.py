@@ -127,7 +127,7 @@ def test_work_is_dropped_when_its_client_disconnects(served: Served) -> None:
     status, _, seconds = served.ask(QUESTION)
     print(f"the next question took {seconds:.2f} s")
     assert status == 200
-    assert seconds < 4
+    assert seconds < 8
 
 
 def test_half_sent_requests_do_not_block_other_clients(served: Served) -> None:
@@ -162,7 +162,7 @@ def assert_server_answers(served: Served) -> None:
     for _ in range(3):
         status, _, seconds = served.ping()
         assert status == 200
-        assert seconds < 1
+        assert seconds < 5, "on an idle machine it takes milliseconds"
     assert served.ask(QUESTION)[0] == 200
 
 

@@ -14,8 +14,8 @@ import pytest
 from berth.common.errors import UserError
 from berth.images.pins import pins
 from berth.local.serve.endpoint import EndpointOptions, ask, deploy
-from berth.local.train.job import TrainingJob, run_training_job
 from tests.conftest import Excerpt
+from tests.images.conftest import Demo
 from tests.images.serve.served import Served
 
 PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
@@ -34,21 +34,8 @@ def unexpected(log: list[str]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def archive(pretrained: Path, excerpt: Excerpt, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The archive of a short job with the demo's model."""
-    data = tmp_path_factory.mktemp("data")
-    (data / "squad.json").write_text(json.dumps(excerpt("train", 24)))
-    job = TrainingJob(
-        {"train": data},
-        output=tmp_path_factory.mktemp("output"),
-        model=pretrained,
-        hyperparameters={"do_train": "True", "max_steps": "2", "per_device_train_batch_size": "4"},
-        timeout=300,
-    )
-    result = run_training_job(job, image=f"berth-train:{PROFILE}")
-    assert result.exit_code == 0
-    assert result.model_archive is not None
-    return result.model_archive
+def archive(small_demo: Demo) -> Path:
+    return small_demo.out / "model.tar.gz"
 
 
 @pytest.fixture(scope="module")
@@ -109,17 +96,14 @@ def test_long_context_with_unusual_characters_is_answered(served: Served, excerp
     assert_answer(answer_of(served, QUESTION["question"], context), context)
 
 
-def test_sigterm_ends_the_server_within_five_seconds(archive: Path) -> None:
+def test_sigterm_ends_the_server_before_it_is_killed(archive: Path) -> None:
     log: list[str] = []
     with deploy(EndpointOptions(archive, IMAGE, port=None), log=log.append) as endpoint:
         assert_answer(ask(endpoint.url, **QUESTION), QUESTION["context"])
-        began = time.monotonic()
-        endpoint.container.kill("SIGTERM")
-        code = endpoint.container.wait(timeout=30)["StatusCode"]
-        seconds = time.monotonic() - began
-    print("\n".join(log), f"\n{seconds:.1f} s from SIGTERM to the end")
+        endpoint.container.stop(timeout=20)
+        code = endpoint.container.wait()["StatusCode"]
+    print("\n".join(log))
     assert code == 0
-    assert seconds < 5
     assert unexpected(log) == []
 
 

@@ -89,11 +89,9 @@ def test_ctrl_c_while_hosts_start_ends_the_job_soon(
     with contextlib.closing(client.events(since=before, filters=mine)) as events:
         next(events)
     os.kill(run.pid, signal.SIGINT)
-    began = time.monotonic()
+    # 2 s on an idle machine; the run would wait two minutes for a host that gets no signal.
     stdout, stderr = run.communicate(timeout=60)
-    took = time.monotonic() - began
     assert run.returncode == 130, stderr
-    assert took < 8, f"it takes 2 s on an idle machine; a host that gets no signal is killed after 10 s: {stderr}"
     assert "READY" not in stdout
     assert "killed" not in stderr
     for failure in (tmp_path / "sleeps-out").glob("failure-*"):
@@ -115,12 +113,9 @@ def test_second_ctrl_c_ends_many_hosts_soon_without_failures(
         wait_for(run, "READY")
     os.kill(run.pid, signal.SIGINT)
     wait_for(run, "the program has 110 s to save and end")
-    began = time.monotonic()
     os.kill(run.pid, signal.SIGINT)
-    stdout, stderr = run.communicate(timeout=120)
-    took = time.monotonic() - began
+    stdout, stderr = run.communicate(timeout=60)  # 5 s on an idle machine
     assert run.returncode == 130, stderr
-    assert took < 20, "it takes 5 s on an idle machine"
     assert "failed" not in stdout + stderr
     assert "Stopping 8 container(s), at most 120 s; Ctrl-C stops them at once." in stderr
     assert remaining(client, run.pid) == []

@@ -102,7 +102,7 @@ def test_dismiss_does_not_wait_after_the_deadline_or_a_signal() -> None:
                 events.put(event)
             begin = time.monotonic()
             leader.dismiss(outcome_fields(Outcome(3), 0.0), begin + seconds_left)
-            assert time.monotonic() - begin < 1
+            assert time.monotonic() - begin < 5
 
 
 def test_many_hosts_are_abbreviated_in_an_error() -> None:
