@@ -1,8 +1,10 @@
 """Both sides wait for a name that resolves slowly, and handle signals meanwhile."""
 
+import contextlib
 import socket
 import threading
 import time
+from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any
 
@@ -11,7 +13,16 @@ import pytest
 from berth.train.hosts import rendezvous
 from berth.train.hosts.events import Events, Message, Signalled
 from berth.train.hosts.rendezvous import Stopped, join
-from tests.unit.train.hosts.hosts_here import INTRODUCTION, LEADER, WORKER, line, meeting, peer, send
+from tests.unit.train.hosts.hosts_here import (
+    INTRODUCTION,
+    LEADER,
+    WORKER,
+    line,
+    meeting,
+    peer,
+    resolve_to_loopback,
+    send,
+)
 
 pytestmark = pytest.mark.slow  # each waits for a deadline
 
@@ -53,30 +64,39 @@ def test_worker_that_closes_during_slow_lookup_is_not_lost() -> None:
         assert events.empty()
 
 
-@pytest.mark.usefixtures("short_greetings")
+@contextlib.contextmanager
+def stop_during_lookup(lookup: Callable[..., Any]) -> Iterator[tuple[Events, Callable[..., Any]]]:
+    """A worker's events and a lookup that first sends it a signal, and then waits for the end of the block."""
+    events: Events = SimpleQueue()
+    ended, waited = threading.Event(), SimpleQueue[bool]()
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        events.put(Signalled(15))
+        waited.put(ended.wait(30))
+        return lookup(*arguments, **options)
+
+    yield events, slow
+    ended.set()
+    assert waited.get(timeout=10), "the block waited for the lookup"
+
+
 def test_worker_stops_while_the_leader_resolves_its_name() -> None:
-    worker_events: Events = SimpleQueue()
-    with meeting(resolve=resolve_slowly) as (leader, _):
-        threading.Timer(0.5, lambda: worker_events.put(Signalled(15))).start()
-        began = time.monotonic()
+    with stop_during_lookup(resolve_to_loopback) as (worker_events, resolve), meeting(resolve=resolve) as (leader, _):
         with pytest.raises(Stopped):
-            join(LEADER, INTRODUCTION, worker_events, 30, leader.port)
-        assert time.monotonic() - began < 1.9
+            join(LEADER, INTRODUCTION, worker_events, 60, leader.port)
 
 
 def test_worker_waits_for_slow_lookup_of_leader_and_handles_signals(monkeypatch: pytest.MonkeyPatch) -> None:
     getaddrinfo = socket.getaddrinfo
 
-    def slow(host: Any, *arguments: Any, **options: Any) -> Any:
+    def slow(*arguments: Any, **options: Any) -> Any:
         time.sleep(2)
-        return getaddrinfo(host, *arguments, **options)
+        return getaddrinfo(*arguments, **options)
 
     with meeting() as (leader, _):
         monkeypatch.setattr(socket, "getaddrinfo", slow)
         join(LEADER, INTRODUCTION, SimpleQueue(), 5, leader.port)
-        worker_events: Events = SimpleQueue()
-        threading.Timer(0.3, lambda: worker_events.put(Signalled(15))).start()
-        began = time.monotonic()
-        with pytest.raises(Stopped):
-            join(LEADER, INTRODUCTION, worker_events, 30, leader.port)
-        assert time.monotonic() - began < 1.8
+        with stop_during_lookup(getaddrinfo) as (worker_events, held):
+            monkeypatch.setattr(socket, "getaddrinfo", held)
+            with pytest.raises(Stopped):
+                join(LEADER, INTRODUCTION, worker_events, 60, leader.port)
