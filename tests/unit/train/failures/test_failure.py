@@ -1,5 +1,6 @@
 """From a program's stderr to the sentence in /opt/ml/output/failure."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -206,6 +207,21 @@ def test_killed_sentence(tmp_path: Path, number: int, killed_for_memory: bool, p
         (group / "memory.peak").write_text(str(peak << 20))
     sentence = killed_sentence("rank 1 on algo-2", number, killed_for_memory=killed_for_memory, root=tmp_path)
     assert sentence.startswith(f"rank 1 on algo-2 {begin}")
+
+
+@pytest.mark.parametrize(
+    ("line", "exception"),
+    [
+        ("  what():  CUDA error: an illegal memory access", "c10::Error: CUDA error: an illegal memory access"),
+        ("Fatal Python error: Aborted", "c10::Error"),
+    ],
+)
+def test_crash_names_the_cpp_exception(line: str, exception: str) -> None:
+    printed = ["terminate called after throwing an instance of 'c10::Error'", line]
+    assert killed_sentence("rank 1", signal.SIGABRT, printed) == (
+        f"rank 1 was killed by SIGABRT, a crash in native code: {exception}; set PYTHONFAULTHANDLER to 1 in the job's "
+        "environment, and the log shows which line of Python called it."
+    )
 
 
 LITTLE_SHM = {
