@@ -4,6 +4,9 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+from berth.common import console
 from berth.images.pins import pins
 
 PRINT = """
@@ -23,3 +26,9 @@ def test_table_rows_are_not_wrapped_in_a_pipe() -> None:
     (row,) = [line for line in done.stdout.splitlines() if "/opt/berth/lib" in line]
     assert "x" * 200 in row
     assert "docker/pins.toml" in row
+
+
+def test_progress_is_lines_in_a_log(capsys: pytest.CaptureFixture[str]) -> None:
+    with console.doing("reading [the] images") as step:
+        step("3 layers of [serve]")
+    assert capsys.readouterr() == ("", "reading [the] images\n3 layers of [serve]\n")

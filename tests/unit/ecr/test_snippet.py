@@ -31,6 +31,12 @@ def test_sdk_v3_comes_first_and_v2_names_its_end() -> None:
     assert "2027-07-06" in V2
 
 
+@pytest.mark.parametrize(("profile", "instance"), [("cpu", "ml.c6i"), ("cu130", "ml.g5")])
+def test_snippet_proposes_an_instance_of_the_profile(profile: str, instance: str) -> None:
+    for image in pins.IMAGES:
+        assert f'"{instance}.' in estimator_snippet(image, profile, URI)
+
+
 def test_profile_without_run_qa_gets_a_script() -> None:
     for profile, run_qa in {"cpu": True, "cpu-hf4": False}.items():
         text = estimator_snippet("train", profile, URI)

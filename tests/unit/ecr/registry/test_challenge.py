@@ -94,6 +94,21 @@ def test_error_without_stored_login() -> None:
         authenticator.authenticate("Basic", scopes_of("a"), None)
 
 
+def test_public_repository_needs_no_login() -> None:
+    authorizations = []
+
+    def answer(url: str, authorization: str | None) -> RegistryAnswer:
+        authorizations.append(authorization)
+        return RegistryAnswer(200, {}, b'{"token": "t"}') if "a%2Fb" in url else RegistryAnswer(401)
+
+    authenticator, _ = make_authenticator(answer, None)
+    authenticator.authenticate(BEARER, scopes_of("a/b"), None)
+    assert authenticator.header(scopes_of("a/b")) == "Bearer t"
+    with pytest.raises(UserError, match="asks for a user name and a password: log in with"):
+        authenticator.authenticate('Bearer realm="https://auth.example/token"', scopes_of("c"), None)
+    assert authorizations == [None, None]
+
+
 def test_error_of_token_server_omits_the_password() -> None:
     authenticator, renewals = make_authenticator(lambda url, authorization: RegistryAnswer(401), SECRET, SECRET)
     with pytest.raises(UserError) as refusal:
