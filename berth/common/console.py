@@ -38,6 +38,14 @@ def say(text: str) -> None:
     note.print(escape(text), soft_wrap=True)
 
 
+def heading(console: Console, text: str) -> None:
+    """A line above a command's next part; in a log without a rule as wide as the console."""
+    if console.is_terminal:
+        console.rule(text)
+    else:
+        console.print(f"--- {text}", markup=False)
+
+
 def print_json(document: Any) -> None:
     """Prints the one document of a command with --json: an array if it covers several images, else an object."""
     result.print_json(json.dumps(document))

@@ -1,8 +1,8 @@
 """Removes what berth made on this engine: containers, networks and images, found by their labels.
 
 It keeps and reports what is in use: runs whose owner is alive, and images that a container needs. It also keeps what
-belongs to users: containers that no run started, and images built FROM berth's; both inherit the label. Images of other
-checkouts on the same engine are removed only if the user agrees.
+belongs to users: containers that no run started, and images built FROM berth's; both inherit the label. Images of
+commits that are not in this checkout's history are removed only if the user agrees.
 """
 
 import re
@@ -25,7 +25,7 @@ from berth.images.scratch import remove, stale_folders
 from berth.images.selection import is_build_name
 
 _OWN = "it is your own, built FROM berth's; `docker rmi` removes it"
-_OTHERS = "another checkout built it; `clean` asks on a terminal, `clean --yes` removes it"
+_OTHERS = "its commit is not in this checkout's history; `clean` asks on a terminal, `clean --yes` removes it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def remove_all(
     """Removes what berth made on the engine, or with `dry_run` only lists it; `images` False keeps the images.
 
     Containers are removed first, then networks, then images, because each is in use by the ones before it. take_others:
-    called with the names of other checkouts' images, if there are any; returns whether to remove them.
+    called with the names of images of other commits, if there are any; returns whether to remove them.
     """
     containers = list(_containers(client, dry_run=dry_run))
     networks = list(_networks(client, dry_run=dry_run))
@@ -128,7 +128,7 @@ def _networks(client: DockerClient, *, dry_run: bool) -> Iterator[Item]:
 
 
 def _images(client: DockerClient, removed_containers: set[str]) -> tuple[list[Item], list[str]]:
-    """An item per name of berth's images, and the removable names whose images other checkouts built."""
+    """An item per name of berth's images, and the removable names of images of other commits."""
     images = client.images.list(filters={"label": labels.KIT})
     named_layers: dict[tuple[str, str], int] = {}
     for image in images:

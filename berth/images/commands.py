@@ -193,17 +193,17 @@ def remove_made(
     keep_images: Annotated[
         bool, typer.Option("--keep-images", help="Remove containers and networks only, no image.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Also remove images of other checkouts, without asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Also remove images of other commits, without asking.")] = False,
 ) -> None:
     """Remove berth's containers, networks and images.
 
-    Images that other checkouts built on this engine are removed only if you agree.
+    Images of commits that are not in this checkout's history are removed only if you agree.
     """
 
     def take_others(names: Sequence[str]) -> bool:
         if yes or dry_run or not is_watched():
             return yes
-        say(f"built by other checkouts: {', '.join(names)}")
+        say(f"built from commits that are not in this checkout's history: {', '.join(names)}")
         return typer.confirm("Remove these images as well?", err=True)
 
     items = remove_folders(dry_run=dry_run)

@@ -51,7 +51,7 @@ def check_model(model: Path, from_hub: str = "") -> None:
 
 
 def model_folder(model: Path, scratch: Path) -> Path:
-    """The folder of a model; an archive is unpacked below `scratch`.
+    """The folder of a model; an archive is unpacked below `scratch`. UserError if the folder is an output folder.
 
     A folder with links that lead out of it, such as the hub's cache, is copied to `scratch`: in a container only the
     folder is mounted, and the links would lead nowhere.
@@ -63,6 +63,9 @@ def model_folder(model: Path, scratch: Path) -> Path:
         except ArchiveError as error:
             raise UserError(str(error)) from None
         return scratch / "model"
+    inside = model / "model.tar.gz"
+    if inside.is_file() and not model_files.model_homes(model) and not (model / "code").is_dir():
+        raise UserError(f"{model} holds no model, but {inside} is one: pass that.")
     return without_links(model.resolve(), scratch / "model")
 
 

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from berth.common.console import heading
 from berth.common.errors import UserError
 from berth.images.pins.pins import ROOT
 from berth.local.output_folders import check_writable
@@ -88,7 +89,7 @@ def run_demo(
     """
     began = time.monotonic()
     out = check_writable(out)
-    console.rule("1. fine-tune in the training image")
+    heading(console, "1. fine-tune in the training image")
     outcome = _train(train_image, out, {**HYPERPARAMETERS, **(hyperparameters or {})}, console)
     if outcome.model_archive is None or outcome.output_archive is None:
         for host, reason in outcome.failures.items():
@@ -101,10 +102,10 @@ def run_demo(
     plot = out / CURVE
     plot.write_bytes(read_member(outcome.output_archive, CURVE))
 
-    console.rule("2. what came out")
+    heading(console, "2. what came out")
     console.print(_results(metrics, outcome))
 
-    console.rule("3. ask the inference image")
+    heading(console, "3. ask the inference image")
     console.print(_answers(outcome.model_archive, serve_image, console))
     logs = f"{out / 'train.log'}, {out / 'serve.log'}"
     console.print(f"model: {outcome.model_archive}\nplot:  {plot}\nlogs:  {logs}", highlight=False)

@@ -1,6 +1,9 @@
-"""The output folders of a run: checked before the work, and created."""
+"""The output folders of a run: checked before the work, created, and held by one run at a time."""
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from berth.common.errors import UserError
@@ -25,3 +28,24 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{folder} can't be made ({error.strerror}): choose another.") from None
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Holds an existing folder during the block. UserError if another run holds it; the kernel frees it at a run's end.
+
+    A file system without locks, such as some network drives, does not stop the run.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"another run writes its results to {folder}: wait until it ends, or choose another --output."
+            ) from None
+        except OSError:
+            pass
+        yield
+    finally:
+        os.close(descriptor)

@@ -318,7 +318,7 @@ Derive = Callable[..., str]
 
 @pytest.fixture(scope="session")
 def derive(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Derive]:
-    """`derive("tabulate==0.9.0", "ENV A=b")` builds an image FROM berth-train with a pip install and further lines.
+    """`derive("einops==0.8.1", "ENV A=b")` builds an image FROM berth-train with a pip install and further lines.
 
     `files` are in /tmp/files while pip runs. pip's settings and the CA of this network are passed as secrets. The
     images are removed at the end.

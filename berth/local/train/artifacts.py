@@ -14,7 +14,7 @@ from berth.local.session import RunSession
 
 def pack_folder(session: RunSession, roots: Mapping[str, Path], folder: str, target: Path) -> Path | None:
     """Packs one folder of all hosts into an archive; None without files. If several hosts have a file of the same name,
-    the first host's is packed.
+    the first host's is packed. An earlier archive is renamed.
 
     roots: host → its /opt/ml on this machine. If the archive can't be written, the error says where the folders are.
     """
@@ -26,11 +26,9 @@ def pack_folder(session: RunSession, roots: Mapping[str, Path], folder: str, tar
     files: dict[str, Path] = {}
     for each in results_by_host.values():
         files = {**each.files, **files}
+    rename_earlier(session, target)
     try:
-        packed = archive.pack(files, target)
-        if packed is None:
-            rename_earlier(session, target)
-        return packed
+        return archive.pack(files, target)
     except UserError as error:
         folders = [root / folder for root in roots.values() if not results.folder_fault(root, folder)]
         raise UserError(f"{error} What the job wrote is kept in {session.rescue(folders)}.") from None
@@ -53,7 +51,7 @@ def _left_out(results_by_host: Mapping[str, results.ResultFolder], folder: str, 
 
 
 def rename_earlier(session: RunSession, earlier: Path) -> None:
-    """Renames an earlier job's archive if this job made none, so that nobody mistakes it for this job's."""
+    """Renames an earlier job's archive, so that it isn't lost, and nobody mistakes it for this job's."""
     if earlier.exists():
         renamed = earlier.with_name(f"earlier-{earlier.name}")
         earlier.replace(renamed)

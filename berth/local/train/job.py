@@ -27,7 +27,7 @@ from berth.local.chown import FolderSnapshot, chown_new_files
 from berth.local.cleanup import CALLS_AT_ONCE
 from berth.local.links import without_links
 from berth.local.log_stream import LogFollower
-from berth.local.output_folders import check_writable, make_folder
+from berth.local.output_folders import check_writable, held, make_folder
 from berth.local.paths import refuse_address
 from berth.local.pip_secrets import write_pip_secrets
 from berth.local.session import SHM_SIZE, ContainerSpec, RunSession, bind, engine_errors, require_gpus
@@ -206,7 +206,7 @@ def _run(session: RunSession, job: TrainingJob, log: Callable[[str], None], watc
     checkpoints = session.scratch / "checkpoints" if job.checkpoints is None else job.checkpoints
     checkpoints.mkdir(exist_ok=True)
     before = FolderSnapshot.take(checkpoints)
-    with JobLog(job.output, log, session.interrupts) as job_log:
+    with held(job.output), JobLog(job.output, log, session.interrupts) as job_log:
         containers = _create_hosts(session, job, checkpoints)
         watch(session.interrupts)
         return _carry_out(_Running(session, job, containers, before, job_log))

@@ -59,7 +59,8 @@ def _rank_variable(name: str) -> str:
 
 def _channel(name: str, context: ProgramContext) -> str:
     if not context.channels:
-        return "; the job has no channels: give it data (fit(inputs), or --data)"
+        option = "--model" if name == f"{_CHANNEL}MODEL" else "--data"
+        return f"; the job has no channels: give it data (fit(inputs), or {option})"
     near = _near(name, context)
     read = f"read {near}, or " if near else ""
     names = " and ".join(context.channels)

@@ -169,7 +169,9 @@ def test_images_of_other_checkouts_are_removed_only_with_consent(
     assert command_line.main(["clean", *words]) == 0
     assert double.removed == removed
     printed = capsys.readouterr()
-    assert (f"image {OTHER} stays: another checkout built it" in printed.out) == (OTHER not in removed)
+    assert (f"image {OTHER} stays: its commit is not in this checkout's history" in printed.out) == (
+        OTHER not in removed
+    )
     assert (OTHER in printed.err) == bool(answer)
 
 

@@ -127,3 +127,11 @@ def test_model_folder_with_inner_links_is_not_copied(tmp_path: Path) -> None:
     folder = files(tmp_path / "model", "config.json", "model.safetensors")
     (folder / "weights.safetensors").symlink_to("model.safetensors")
     assert archive.model_folder(folder, tmp_path) == folder.resolve()
+
+
+def test_archive_in_an_output_folder_is_proposed(tmp_path: Path) -> None:
+    out = files(tmp_path / "out", "earlier-output.tar.gz", "model.tar.gz", "train.log")
+    with pytest.raises(UserError, match=r"out holds no model, but \S+/out/model.tar.gz is one: pass that"):
+        archive.model_folder(out, tmp_path)
+    (out / "config.json").touch()
+    assert archive.model_folder(out, tmp_path) == out

@@ -1,4 +1,4 @@
-"""Output folders are checked before a run."""
+"""Output folders are checked before a run, and held by one run at a time."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from berth.common.errors import UserError
-from berth.local.output_folders import check_writable
+from berth.local.output_folders import check_writable, held
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -25,3 +25,9 @@ def test_check_writable_creates_nothing_and_refuses_paths_below_files(tmp_path: 
             check_writable(tmp_path / folder)
     assert check_writable(tmp_path / "new/out") == tmp_path / "new/out"
     assert not (tmp_path / "new").exists()
+
+
+def test_folder_is_held_by_one_run_at_a_time(tmp_path: Path) -> None:
+    for _ in range(2):
+        with held(tmp_path), pytest.raises(UserError, match="another run writes its results to"), held(tmp_path):
+            raise AssertionError("two runs hold the folder")

@@ -39,13 +39,16 @@ def test_first_hosts_file_is_packed_and_duplicates_are_reported(tmp_path: Path) 
     for host, root in roots.items():
         for name in ("weights", host):
             (root / "model" / name).write_text(host)
+    (tmp_path / "model.tar.gz").write_text("of an earlier job")
     packed = artifacts.pack_folder(session, roots, "model", tmp_path / "model.tar.gz")
     assert packed is not None
+    assert (tmp_path / "earlier-model.tar.gz").read_text() == "of an earlier job"
     with tarfile.open(packed) as tar:
         assert tar.getnames() == ["algo-1", "algo-2", "weights"]
         assert tar.extractfile("weights").read() == b"algo-1"  # type: ignore[union-attr]
     assert printed == [
-        "model.tar.gz: several hosts wrote files of the same names (weights); those of the first are kept."
+        "model.tar.gz: several hosts wrote files of the same names (weights); those of the first are kept.",
+        f"model.tar.gz was from an earlier job: it is now {tmp_path / 'earlier-model.tar.gz'}.",
     ]
 
 

@@ -108,7 +108,11 @@ def test_successful_job_reports_output_archive_and_deleted_checkpoints(
     deleted = ["Checkpoints of a successful job are not kept: pass a folder for them with --checkpoints."]
     archive = created.job.output / "output.tar.gz"
     assert outcome.output_archive == archive
-    assert printed == [*([] if own_folder else deleted), f"The job's files in /opt/ml/output/data are in {archive}."]
+    assert printed == [
+        f"model.tar.gz was from an earlier job: it is now {created.job.output / 'earlier-model.tar.gz'}.",
+        *([] if own_folder else deleted),
+        f"The job's files in /opt/ml/output/data are in {archive}.",
+    ]
 
 
 @pytest.fixture

@@ -93,6 +93,7 @@ CHANNELS = {"SM_CHANNEL_TRAIN": "/opt/ml/input/data/train", "SM_CHANNEL_TEST": "
             "; the job's channels are test and train: read SM_CHANNEL_TRAIN, or name one training",
         ),
         ("SM_CHANNEL_X", {}, "; the job has no channels: give it data (fit(inputs), or --data)"),
+        ("SM_CHANNEL_MODEL", {}, "; the job has no channels: give it data (fit(inputs), or --model)"),
         (
             "SM_HP_EPOCH",
             {"SM_HP_EPOCHS": "3"},
