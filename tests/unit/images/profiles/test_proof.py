@@ -11,7 +11,7 @@ import pytest
 from berth.common.errors import UserError
 from berth.images.locks.locks import LOCKS, wheel_locks
 from berth.images.pins import pins_file
-from berth.images.profiles import proof
+from berth.images.profiles import proof, proof_script
 from berth.images.profiles.proof import NEEDED, SCRIPT, Proof, Prover
 
 PINS = pins_file.load()
@@ -33,6 +33,11 @@ def test_proof_script_trains_saves_and_resumes(tmp_path: Path) -> None:
         "step: resume from a checkpoint",
         "step: the end",
     ]
+
+
+def test_proof_imports_no_tests_and_no_private_modules() -> None:
+    modules = ["yaml", "_yaml", "tests", "attr", "docs", "pyarrow-stubs"]
+    assert list(proof_script.wanted_modules(modules)) == ["attr", "yaml"]
 
 
 def test_failure_names_step_and_last_line_of_traceback(tmp_path: Path) -> None:
