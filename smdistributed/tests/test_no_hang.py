@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import rank_jobs
-from filelock import FileLock
 
 from tests.ports import free_port
 
@@ -19,19 +18,13 @@ Ended = tuple[int, float, str]
 """A rank's exit code, the time of its exit in seconds since its job began, and its output."""
 
 
-@pytest.fixture(scope="session")
-def jobs(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> dict[str, dict[int, Ended]]:
-    """How each rank of each job ended. The jobs run once for all pytest workers."""
-    shared = tmp_path_factory.getbasetemp()
-    folder = (shared if worker_id == "master" else shared.parent) / "no-hang"
-    script, endings_file = Path(__file__).with_name("no_hang.py"), folder / "endings.json"
-    with FileLock(folder.with_suffix(".lock")):
-        if not endings_file.exists():
-            folder.mkdir(exist_ok=True)
-            command, environment = [sys.executable, str(script)], rank_jobs.environment(folder)
-            command += [str(free_port()) for _ in range(JOBS)]
-            subprocess.run(command, env=environment, check=True, timeout=rank_jobs.LIMIT)
-    endings = json.loads(endings_file.read_text())
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, Ended]]:
+    """How each rank of each job ended."""
+    folder = tmp_path_factory.mktemp("no-hang")
+    command = [sys.executable, str(Path(__file__).with_name("no_hang.py")), *(str(free_port()) for _ in range(JOBS))]
+    subprocess.run(command, env=rank_jobs.environment(folder), check=True, timeout=rank_jobs.LIMIT)
+    endings = json.loads((folder / "endings.json").read_text())
     return {name: {int(rank): tuple(each) for rank, each in ranks.items()} for name, ranks in endings.items()}
 
 
