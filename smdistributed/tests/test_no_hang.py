@@ -50,12 +50,17 @@ def test_other_ranks_end_and_name_the_killed_rank(jobs: dict[str, dict[int, Ende
 
 @pytest.mark.slow
 def test_failed_step_raises_on_other_replicas(jobs: dict[str, dict[int, Ended]]) -> None:
-    """They raise with the failed rank's traceback when they would wait for its gradients."""
+    """They raise with the failed rank's traceback when they would wait for its gradients.
+
+    Rank 0 forwards the events. If it ends before rank 3 reports its failure, rank 1 knows only that of rank 2.
+    """
+    second_hand = "RankLost: Rank 2 ended: RuntimeError: A module failed on rank 3"
     for rank, (code, _, output) in jobs["a replica fails"].items():
         assert code == 1
         assert "KeyError: 'the module is broken'" in output
         assert "in fail\n" in output
-        assert (f"RankLost: A step failed on rank {rank + 2}" in output) == (rank < 2)
+        first_hand = f"RankLost: A step failed on rank {rank + 2}" in output
+        assert (first_hand or (rank == 1 and second_hand in output)) == (rank < 2), output
 
 
 @pytest.mark.slow
