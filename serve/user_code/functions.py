@@ -4,6 +4,7 @@ import asyncio
 import importlib
 import importlib.util
 import inspect
+import logging
 import os
 import sys
 from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
@@ -12,10 +13,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from berth.contract.nearest import close_match
 from berth.runtime.engines.model_folder import ModelFilesError
 from berth.serve.questions.codecs import CSV, JSON, UTF_8, split
 from berth.serve.user_code.defaults import DefaultHandler
 from berth.serve.user_code.find import ARGUMENTS, FUNCTIONS, UserCode
+
+log = logging.getLogger(__name__)
 
 CONTEXT = "context"
 
@@ -98,6 +102,13 @@ def import_handler(code: UserCode) -> ModuleType:
     return module
 
 
+def misspelt(module: ModuleType) -> dict[str, str]:
+    """The module's own functions with almost the name of a handler's, such as `predct_fn`, and the names meant."""
+    names = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+    # 0.9, because `predict` and `transform` are likely names of other functions.
+    return {name: meant for name in names if name not in ARGUMENTS and (meant := close_match(name, ARGUMENTS, 0.9))}
+
+
 class HandlerFunctions:
     """Answers with transform_fn, or with input_fn, predict_fn and output_fn.
 
@@ -116,6 +127,8 @@ class HandlerFunctions:
                 f"it has transform_fn and {' and '.join(others)}: transform_fn replaces all of "
                 f"{', '.join(_STEP_FUNCTIONS)}, so delete it or them"
             )
+        for name, meant in misspelt(module).items():
+            log.warning("%s defines %s, which is never called: did you mean %s?", module.__file__, name, meant)
         self._own = own
         self._calls: dict[str, tuple[Callable[..., Any], str]] = {}
         for name in ARGUMENTS:

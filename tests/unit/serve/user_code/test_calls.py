@@ -1,12 +1,13 @@
 """The arguments of a handler's functions, by the names and kinds of their parameters."""
 
 import functools
+import types
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from berth.serve.user_code.functions import CallError, call, context_form
+from berth.serve.user_code.functions import CallError, call, context_form, misspelt
 
 CONTEXT = object()
 
@@ -114,3 +115,11 @@ def test_signature_without_the_standard_arguments_is_refused(
     with pytest.raises(CallError) as caught:
         context_form(name, function)
     assert words in str(caught.value)
+
+
+def test_misspelt_functions_are_those_with_almost_the_right_name() -> None:
+    module = types.ModuleType("inference")
+    names = ("predict_fn", "predct_fn", "ouput_fn", "input_fun", "predict", "transform", "load_model", "model_fn")
+    exec("\n".join(f"def {name}(): ..." for name in names), vars(module))
+    module.transform_fm = len  # type: ignore[attr-defined]  # of another module
+    assert misspelt(module) == {"predct_fn": "predict_fn", "ouput_fn": "output_fn", "input_fun": "input_fn"}
