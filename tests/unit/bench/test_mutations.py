@@ -1,6 +1,8 @@
 """Mutations of a source by bench/mutations.py, and the tests that run for a file."""
 
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -39,18 +41,26 @@ def test_each_mutation_changes_one_place() -> None:
     }
 
 
-def test_file_is_tested_by_its_mirror_folder_and_parents(tmp_path: Path) -> None:
-    for folder in ("tests/unit/serve/workers", "tests/unit/images", "smdistributed/tests"):
-        (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "tests/unit/test_build.py").touch()
-    for path, tests in {
-        "serve/workers/pool.py": ["tests/unit/serve/workers", "tests/unit/serve"],
-        "serve/models/registry.py": ["tests/unit/serve"],
-        "berth/images/pins/pins.py": ["tests/unit/images"],
-        "build.py": ["tests/unit/test_build.py"],
-        "smdistributed/src/smdistributed/dataparallel/torch/ranks.py": ["smdistributed/tests"],
-    }.items():
-        assert mutations.mirrors(Path(path), tmp_path) == tests
+def test_mutation_knows_the_lines_of_its_statement() -> None:
+    source = b"first = 1\ncall(\n    first,\n    last=2,\n)\n"
+    lines = {(each.kind, each.line): (each.first, each.last) for each in mutations.mutations(Path("x.py"), source)}
+    assert lines == {("number", 1): (1, 1), ("call", 2): (2, 5), ("number", 4): (2, 4)}
+
+
+def test_tests_that_executed_a_line_come_from_the_database_of_coverage(tmp_path: Path) -> None:
+    database = tmp_path / ".coverage"
+    with closing(sqlite3.connect(database)) as connection:
+        connection.executescript(
+            "CREATE TABLE file (id, path); CREATE TABLE context (id, context);"
+            "CREATE TABLE line_bits (file_id, context_id, numbits);"
+            "INSERT INTO file VALUES (1, '/b.py'), (2, '/c.py');"
+            "INSERT INTO context VALUES (1, ''), (2, 'test_b.py::test_two[a|b]|run'), (3, 'test_b.py::test_one|setup');"
+            # lines 1 and 9; 9 and 10; 2
+            "INSERT INTO line_bits VALUES (1, 1, x'0202'), (1, 2, x'0006'), (1, 3, x'04'), (2, 3, x'0006');"
+        )
+    assert mutations.covering(database, Path("/b.py"), [9]) == ["test_b.py::test_two[a|b]"]
+    assert mutations.covering(database, Path("/b.py"), [2, 10]) == ["test_b.py::test_one", "test_b.py::test_two[a|b]"]
+    assert mutations.covering(database, Path("/b.py"), [1, 400]) == []
 
 
 def test_tests_that_import_the_module_run_first(tmp_path: Path) -> None:
@@ -63,12 +73,25 @@ def test_tests_that_import_the_module_run_first(tmp_path: Path) -> None:
     assert found == ["tests/unit/test_a.py", "tests/unit/test_b.py"]
 
 
+def test_file_has_the_nearest_test_folder_that_mirrors_its_own(tmp_path: Path) -> None:
+    for folder in ("tests/unit/serve/workers", "tests/unit/images", "smdistributed/tests"):
+        (tmp_path / folder).mkdir(parents=True)
+    for path, tests in {
+        "serve/workers/pool.py": ["tests/unit/serve/workers"],
+        "serve/models/registry.py": ["tests/unit/serve"],
+        "berth/images/pins/pins.py": ["tests/unit/images"],
+        "build.py": [],
+        "smdistributed/src/smdistributed/dataparallel/torch/ranks.py": ["smdistributed/tests"],
+    }.items():
+        assert mutations.mirror(Path(path), tmp_path) == tests
+
+
 @pytest.mark.slow
 def test_mutation_is_found_if_a_test_fails_that_passes_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # the tests need no plugins, which are slow to import
-    monkeypatch.setattr(mutations, "mirrors", lambda *_: ["test_a.py"])
+    monkeypatch.setattr(mutations, "covering", lambda *_: ["test_a.py::test_it"])
     (tmp_path / ".venv").symlink_to(pins.ROOT / ".venv")
     test, file = tmp_path / "test_a.py", tmp_path / "b.py"
     file.write_text("VALUE = 1\n")
@@ -80,5 +103,5 @@ def test_mutation_is_found_if_a_test_fails_that_passes_without_it(
         ("b.VALUE == 3", mutations.FAILS_ANYWAY),
     ):
         test.write_text(f"import b\ndef test_it(): assert {asserted}\n")
-        assert mutations.outcome(tmp_path, mutation, 600) == expected
+        assert mutations.outcome(tmp_path, mutation, tmp_path / "none", 600) == expected
         assert file.read_text() == "VALUE = 1\n"
