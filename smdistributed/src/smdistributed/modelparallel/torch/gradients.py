@@ -16,6 +16,8 @@ from .watch import RankLost
 BUCKET = 64 << 20
 """Bytes of gradients per all-reduce."""
 _CLIPPING = "the clipping of gradients"
+_NONE, _DENSE, _SPARSE = range(3)
+"""Kinds of gradients; the larger one wins if replicas have different kinds."""
 
 
 class GradientExchange:
@@ -36,45 +38,53 @@ class GradientExchange:
             self._earlier.append(parameter.grad)
             parameter.grad = None
 
-    def after(self, parameters: Sequence[nn.Parameter], microbatches: int, function: str | None) -> None:
+    def after(
+        self, parameters: Sequence[nn.Parameter], microbatches: int, function: str | None, flags: Sequence[int] = ()
+    ) -> Sequence[int] | None:
         """Average the step's gradients. Every rank of the group calls it with its copies of the same parameters.
 
         function: the step function's name, None without a backward pass. RankLost if a step failed at another replica.
+        Returns the maxima of `flags` over the replicas; None unless they exchange gradients after this step.
         """
+        maxima = None
         for parameter in parameters:
             if parameter.grad is not None and self._average and microbatches > 1:
                 parameter.grad.div_(microbatches)
         if function is not None:
             self._steps += 1
             if self._passes == 1:
-                self._reduce(parameters, function)
+                maxima = self._reduce(parameters, function, flags)
         for parameter, earlier in zip(parameters, self._earlier, strict=True):
             if earlier is not None:
                 parameter.grad = earlier if parameter.grad is None else earlier.add_(parameter.grad)
         self._earlier = []
         if function is not None and self._passes > 1 and self._steps % self._passes == 0:
-            self._reduce(parameters, function)
+            maxima = self._reduce(parameters, function, flags)
+        return maxima
 
-    def _reduce(self, parameters: Sequence[nn.Parameter], function: str) -> None:
-        if self._group is None or not parameters:
-            return
+    def _reduce(self, parameters: Sequence[nn.Parameter], function: str, flags: Sequence[int]) -> Sequence[int] | None:
+        if self._group is None or not (parameters or flags):
+            return None
         ranks = dist.get_process_group_ranks(self._group)
         watch = state.watch
         with (
             watch.waiting("the exchange of gradients between replicas", ranks),
             watch.explain_errors(ranks, replicas=True),
         ):
-            self._reduce_together(parameters, agree_on_gradients(self._group, ranks, function, parameters))
+            kinds, maxima = agree_on_exchange(self._group, ranks, function, parameters, flags)
+            self._reduce_together(parameters, kinds)
+        return maxima
 
-    def _reduce_together(self, parameters: Sequence[nn.Parameter], has_gradient: Sequence[int]) -> None:
-        """has_gradient: per parameter, whether any replica has a gradient."""
+    def _reduce_together(self, parameters: Sequence[nn.Parameter], kinds: Sequence[int]) -> None:
+        """kinds: per parameter, the largest kind of gradient that a replica has: _NONE, _DENSE or _SPARSE."""
         gradients = []
-        for parameter, anywhere in zip(parameters, has_gradient, strict=True):
-            if anywhere and parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            if anywhere and parameter.grad is not None:
-                gradients.append(parameter.grad)
         replicas = dist.get_world_size(self._group)
+        for parameter, kind in zip(parameters, kinds, strict=True):
+            if kind == _SPARSE:
+                parameter.grad = sparse_mean(parameter, self._group, replicas)
+            elif kind == _DENSE:
+                parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                gradients.append(parameter.grad)
         for bucket in buckets(gradients, BUCKET):
             flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
             dist.all_reduce(flat, group=self._group)
@@ -127,17 +137,38 @@ class GradientsInOrder:
             self._next += 1
 
 
-def agree_on_gradients(
-    group: Any, ranks: Sequence[int], function: str, parameters: Sequence[nn.Parameter]
-) -> Sequence[int]:
-    """Per parameter, whether any replica has a gradient; RankLost unless all replicas are in the same step.
+def sparse_mean(parameter: nn.Parameter, group: Any, replicas: int) -> torch.Tensor:
+    """The mean of a parameter's sparse gradients over the replicas, as nn.Embedding(sparse=True) has them.
 
-    A replica whose step failed does not take part; the watch ends the wait then.
+    A replica may have none, or a dense one. NCCL has no sparse sums, so they go over gloo, through the host's memory.
+    """
+    gradient = parameter.grad
+    if gradient is None:
+        gradient = torch.zeros_like(parameter, device="cpu").to_sparse(1)
+    gradient = (gradient if gradient.is_sparse else gradient.to_sparse(1)).cpu().coalesce()
+    dist.all_reduce(gradient, group=group)
+    return (gradient / replicas).to(parameter.device)
+
+
+def kind_of_gradient(parameter: nn.Parameter) -> int:
+    """Which gradient a parameter has: _NONE, _DENSE or _SPARSE."""
+    if parameter.grad is None:
+        return _NONE
+    return _SPARSE if parameter.grad.is_sparse else _DENSE
+
+
+def agree_on_exchange(
+    group: Any, ranks: Sequence[int], function: str, parameters: Sequence[nn.Parameter], flags: Sequence[int]
+) -> tuple[Sequence[int], Sequence[int]]:
+    """The maxima over all replicas of each parameter's kind of gradient, and of each flag.
+
+    RankLost unless all replicas are in the same step. A replica whose step failed does not take part; the watch ends
+    the wait then.
     """
     mark = mixed(function)
     head = [state.watch.failures, -state.watch.failures, mark, -mark]
-    values = torch.tensor([*head, *(parameter.grad is not None for parameter in parameters)], dtype=torch.int64)
-    values = values if "cpu" in dist.get_backend_config(group) else values.to(parameters[0].device)
+    values = torch.tensor([*head, *map(kind_of_gradient, parameters), *flags], dtype=torch.int64)
+    values = values if "cpu" in dist.get_backend_config(group) else values.to(torch.cuda.current_device())
     work = dist.all_reduce(values, dist.ReduceOp.MAX, group=group, async_op=True)
     state.watch.wait_for_replicas(work, ranks)
     # A pair holds the maxima of a value and of its negative: opposite only if all replicas have the same value.
@@ -154,16 +185,19 @@ def agree_on_gradients(
             f"This replica ends the step function {function}, but another replica ends a different one; every replica "
             "must call the same step functions in the same order."
         )
-    return maxima[4:]
+    end = len(head) + len(parameters)
+    return maxima[len(head) : end], maxima[end:]
 
 
 def clip(gradients: Sequence[torch.Tensor], max_norm: float, norm_type: float) -> float:
     """Scale this rank's gradients so that the norm over all partitions is at most `max_norm`; returns the old norm."""
-    norms = [float(torch.linalg.vector_norm(gradient.float(), norm_type)) for gradient in gradients]
+    # One number per rank is read from the device, because every read waits for all work on it.
+    norms = [torch.linalg.vector_norm(gradient, norm_type, dtype=torch.float32) for gradient in gradients]
+    norm = float(torch.linalg.vector_norm(torch.stack(norms), norm_type)) if norms else 0.0
     if norm_type == float("inf"):
-        total = reduced(max(norms, default=0.0), dist.ReduceOp.MAX, _CLIPPING)
+        total = reduced(norm, dist.ReduceOp.MAX, _CLIPPING)
     else:
-        total = reduced(sum(norm**norm_type for norm in norms), dist.ReduceOp.SUM, _CLIPPING) ** (1.0 / norm_type)
+        total = reduced(norm**norm_type, dist.ReduceOp.SUM, _CLIPPING) ** (1.0 / norm_type)
     if max_norm < total < float("inf"):
         for gradient in gradients:
             gradient.mul_(max_norm / (total + 1e-6))

@@ -272,11 +272,11 @@ def exchanged(obj: Any, group: CommGroup, what: str) -> list[Any]:
 
 def reduced(value: float, operation: Any, what: str) -> float:
     """Reduce a number over the partitions of this replica, all of which make the call `what`."""
-    total = torch.tensor(value, dtype=torch.float64)
-    if pp_size() > 1:
-        ranks = group_ranks(PP_GROUP)
-        with state.watch.waiting(what, ranks), state.watch.explain_errors(ranks):
-            dist.all_reduce(total, operation, group=process_group(PP_GROUP))
+    if pp_size() == 1:
+        return value
+    total, ranks = torch.tensor(value, dtype=torch.float64), group_ranks(PP_GROUP)
+    with state.watch.waiting(what, ranks), state.watch.explain_errors(ranks):
+        dist.all_reduce(total, operation, group=process_group(PP_GROUP))
     return float(total)
 
 

@@ -37,6 +37,7 @@ from .partition import owner, owners, plan
 from .partition_table import table
 from .peers import STEP
 from .pipeline import Alone, Bodies, First, Other, StepResult, put_stand_ins
+from .replica_buffers import ReplicaBuffers
 from .seeds import install_random_streams
 from .stand_in import offload_parameter
 from .state import state
@@ -93,8 +94,9 @@ class DistributedModel(nn.Module):
         self._after_partition: OrderedDict[int, Hook] = OrderedDict()
         self._after_step: OrderedDict[int, Hook] = OrderedDict()
         self.steps = 0
-        self._sync_buffers = broadcast_buffers
         replicas = get_dp_process_group() if state.parameters.ddp and dp_size() > 1 else None
+        shared = broadcast_buffers and replicas is not None
+        self._replica_buffers = ReplicaBuffers(module, self.local_named_buffers, shared=shared)
         self._exchange = GradientExchange(
             replicas, passes=backward_passes_per_step, average=average_grads_across_microbatches
         )
@@ -122,6 +124,7 @@ class DistributedModel(nn.Module):
             tensors = [each for _, each in (*self.local_named_parameters(), *self.local_named_buffers())]
             broadcast_all(tensors, get_dp_group()[0], get_dp_process_group())
         self.partitioned = True
+        self._replica_buffers.begin()
         for hook in list(self._after_partition.values()):
             hook(self, state.optimizer)
         self._after_partition.clear()
@@ -171,7 +174,7 @@ class DistributedModel(nn.Module):
         parameters = [each for each in self.local_parameters() if each.requires_grad]
         self._exchange.before(parameters)
         result = StepResult([], went_backward=False)
-        changed = self._buffer_versions()
+        self._replica_buffers.before_step()
         try:
             with state.watch.waiting(STEP, pipeline):
                 result = self._pipeline.run(Hello(function, self.steps), bodies)
@@ -182,25 +185,14 @@ class DistributedModel(nn.Module):
             raise
         finally:
             self.steps += 1
-        self._exchange.after(parameters, state.parameters.microbatches, function if result.went_backward else None)
-        if result.went_backward:
-            self._share_buffers(changed)
+        name, flags = function if result.went_backward else None, self._replica_buffers.after_step()
+        if agreed := self._exchange.after(parameters, state.parameters.microbatches, name, flags):
+            self._replica_buffers.share(agreed)
         hooks = list(self._after_step.values())
         self._after_step.clear()
         for hook in hooks:
             hook(self, state.optimizer)
         return result.outputs
-
-    def _buffer_versions(self) -> list[int]:
-        return [each._version for each in self.local_buffers() if not each.is_inference()]
-
-    def _share_buffers(self, before: Sequence[int]) -> None:
-        """Broadcast the buffers that the step changed (running statistics) from the first replica."""
-        if not (self._sync_buffers and state.parameters.ddp and dp_size() > 1):
-            return
-        buffers = [each for each in self.local_buffers() if not each.is_inference()]
-        changed = [each for each, version in zip(buffers, before, strict=True) if each._version != version]
-        broadcast_all(changed, get_dp_group()[0], get_dp_process_group())
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The model's forward. OutsideStep if no step runs and there is more than one partition."""

@@ -115,7 +115,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         gradients = self._gradients()
         for gradient in gradients:
             gradient.div_(self.loss_scale)
-        finite = all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
+        finite = not gradients or bool(torch.stack([torch.isfinite(gradient).all() for gradient in gradients]).all())
         self.overflow = reduced(0.0 if finite else 1.0, dist.ReduceOp.MAX, "optimizer.step()") > 0
         self._unscaled = True
 
