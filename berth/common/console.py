@@ -41,7 +41,7 @@ def say(text: str) -> None:
 def heading(console: Console, text: str) -> None:
     """A line above a command's next part; in a log without a rule as wide as the console."""
     if console.is_terminal:
-        console.rule(text)
+        console.rule(escape(text))
     else:
         console.print(f"--- {text}", markup=False)
 

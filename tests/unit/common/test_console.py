@@ -1,10 +1,12 @@
 """Output to a pipe."""
 
+import io
 import os
 import subprocess
 import sys
 
 import pytest
+from rich.console import Console
 
 from berth.common import console
 from berth.images.pins import pins
@@ -32,3 +34,11 @@ def test_progress_is_lines_in_a_log(capsys: pytest.CaptureFixture[str]) -> None:
     with console.doing("reading [the] images") as step:
         step("3 layers of [serve]")
     assert capsys.readouterr() == ("", "reading [the] images\n3 layers of [serve]\n")
+
+
+def test_heading_is_a_short_line_in_a_log() -> None:
+    for is_terminal, expected in ((False, "--- the [second] host\n"), (True, "─── the [second] host ────\n")):
+        written = io.StringIO()
+        shown = Console(file=written, force_terminal=is_terminal, width=26, color_system=None)
+        console.heading(shown, "the [second] host")
+        assert written.getvalue() == expected

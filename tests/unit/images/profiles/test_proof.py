@@ -40,6 +40,18 @@ def test_proof_imports_no_tests_and_no_private_modules() -> None:
     assert list(proof_script.wanted_modules(modules)) == ["attr", "yaml"]
 
 
+def test_proof_imports_each_module_of_a_package(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    imported: list[str] = []
+    owners = {"yaml": ["PyYAML"], "google": ["protobuf", "googleapis.common_protos"], "torch": ["torch"]}
+    monkeypatch.setattr(proof_script, "packages_distributions", lambda: owners)
+    monkeypatch.setattr(proof_script.importlib, "import_module", imported.append)
+    proof_script.import_all(["pyyaml", "googleapis-common-protos"])
+    assert imported == ["yaml", "google"]
+    assert capsys.readouterr().out == "step: import yaml\nstep: import google\n"
+
+
 def test_failure_names_step_and_last_line_of_traceback(tmp_path: Path) -> None:
     script = "print('step: import peft')\nraise ImportError('no name x\\nin y')"
     with pytest.raises(
