@@ -112,11 +112,10 @@ class BackwardPass:
 
     def _ask_gradient(self, microbatch: Microbatch, handle: Handle) -> Incoming:
         transfer = self._transfer()
-        incoming = self._wire.expect_tensors(handle.owner, transfer, [handle.meta])
         request = SendGradient(microbatch.index, handle.number, handle.meta, self._wire.rank, transfer)
-        self._wire.send(handle.owner, request)
+        self._wire.send(handle.owner, request)  # before the receive, as in Coordinator._fetch
         handle.reached = False
-        return incoming
+        return self._wire.expect_tensors(handle.owner, transfer, [handle.meta])
 
     def _continue_here(self, microbatch: Microbatch, waiting: list[tuple[Put, Incoming]]) -> None:
         """Continue the backward pass of this rank's graph from the tensors that were sent to other ranks."""

@@ -40,7 +40,7 @@ from .server import MOST_FORMS, StepMismatch, training_of
 from .stand_in import is_remote_parameter, local_parameters
 from .tape import Called, Fetched, Microbatch, Moved, Put, Sending
 from .threads import MicrobatchThreads
-from .wire import Incoming, Poisoned, Wire, meta_of
+from .wire import Poisoned, Wire, meta_of
 
 MOST_RESULTS = 1 << 12
 """The most tensors that a call may return: each call reserves a block of this many tensor numbers."""
@@ -336,18 +336,16 @@ class Coordinator:
         microbatch, handle = self.microbatch, tensor.handle
         if tensor.microbatch is not microbatch:
             raise OutsideStep("A tensor of another microbatch or step was used")
-        incoming, transfer = self._expect(handle)
+        transfer = next(self._transfers)
+        # First the request: a first receive over NCCL blocks until the owner sends.
         self._wire.send(handle.owner, Push(microbatch.index, handle.number, handle.meta, self._wire.rank, transfer))
+        incoming = self._wire.expect_tensors(handle.owner, transfer, [handle.meta])
         (value,) = self._wait(incoming.wait)
         if not handle.meta.requires_grad or torch.is_inference_mode_enabled():
             return value  # type: ignore[no-any-return]
         fetched = Fetched(handle, GradientHolder())
         microbatch.tape.append(fetched)
         return arrive(value, fetched.holder)
-
-    def _expect(self, handle: Handle) -> tuple[Incoming, int]:
-        transfer = next(self._transfers)
-        return self._wire.expect_tensors(handle.owner, transfer, [handle.meta]), transfer
 
     # ---- backward ----
 

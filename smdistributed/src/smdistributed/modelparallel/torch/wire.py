@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
+from .sends import Sends
 from .state import state
 
 FRAME = 1 << 16
@@ -158,7 +159,7 @@ class Wire:
         self.sent_bytes = 0
         self._control, self._tensors = control, tensors
         self._payload_device = torch.device("cpu") if tensors is None else device
-        self._pending: list[tuple[Any, torch.Tensor, int]] = []
+        self._sends = Sends()
         self._overflows = itertools.count(_OVERFLOW)
 
     def send(self, destination: int, message: Any) -> None:
@@ -207,10 +208,7 @@ class Wire:
 
     def drain(self) -> None:
         """Wait until everything was sent."""
-        pending, self._pending = self._pending, []
-        for work, _, destination in pending:
-            with state.watch.explain_errors([destination]):
-                work.wait()
+        self._sends.drain()
 
     def _group(self, source: int, destination: int) -> Any:
         return self._control if self._tensors is None else self._tensors[source, destination]
@@ -219,12 +217,9 @@ class Wire:
         self._send(torch.frombuffer(content, dtype=torch.uint8), destination, self._control, tag)
 
     def _send(self, buffer: torch.Tensor, destination: int, group: Any, tag: int) -> None:
-        """Send a buffer, and keep it alive until it was sent."""
         with state.watch.explain_errors([destination]):
             work = dist.isend(buffer, destination, group=group, tag=tag)
-        self._pending.append((work, buffer, destination))
-        if len(self._pending) > 128:
-            self._pending = [each for each in self._pending if not each[0].is_completed()]
+        self._sends.add(work, buffer, destination)
 
 
 def nccl_groups(pipelines: Sequence[Sequence[int]], rank: int) -> dict[tuple[int, int], Any]:
