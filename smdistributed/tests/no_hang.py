@@ -141,6 +141,15 @@ def leaves(rank):
         train_step(model, torch.randn(4, 8))
 
 
+def exits(rank):
+    """Rank 1 leaves without a word after its work, while rank 0 saves for a long time and waits for nobody."""
+    trains(None, 1, partitions=1, ddp=True)
+    if rank == 1:
+        os._exit(0)
+    time.sleep(watch.GRACE_ENDED + 3)
+    print("saved")
+
+
 def other_function(rank):
     model = trains(None, 1, partitions=1, ddp=True)
     (train_step if rank == 0 else other_step)(model, torch.randn(4, 8))
@@ -174,6 +183,7 @@ JOBS = {
     "the coordinator gathers alone": (2, gathers_alone),
     "the coordinator clips alone": (2, clips_alone),
     "a server leaves": (2, leaves),
+    "a replica exits early": (2, exits),
     "replicas train by two functions": (2, other_function),
     "all well": (2, all_well),
 }

@@ -12,7 +12,7 @@ from tests.ports import free_port
 
 LIMIT = 15.0
 """Most seconds from the exit of a rank to the exit of all others."""
-JOBS = 15
+JOBS = 16
 """The number of jobs in no_hang.py."""
 Ended = tuple[int, float, str]
 """A rank's exit code, the time of its exit in seconds since its job began, and its output."""
@@ -94,6 +94,13 @@ def test_error_names_rank_with_mismatched_call(jobs: dict[str, dict[int, Ended]]
     assert words in output
     assert "every " in output.split("RankLost: ")[-1]
     assert jobs[job][1][0] == (0 if job == "a server leaves" else 1)
+
+
+@pytest.mark.slow
+def test_rank_that_exits_early_ends_nobody_who_does_not_wait_for_it(jobs: dict[str, dict[int, Ended]]) -> None:
+    ended = jobs["a replica exits early"]
+    assert [code for code, _, _ in ended.values()] == [0, 0], ended
+    assert ended[0][2].endswith("saved\n")
 
 
 @pytest.mark.slow

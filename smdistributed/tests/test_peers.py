@@ -26,6 +26,15 @@ def test_first_failed_rank_is_the_cause() -> None:
     assert peers_after({"rank": 1, "ended": "ValueError: no"}).broken() == "Rank 1 ended: ValueError: no"
 
 
+def test_lost_rank_ends_only_those_who_wait_for_it() -> None:
+    peers = peers_after({"rank": 2, "ended": None})
+    assert peers.failed_rank() is None
+    assert peers.cannot_succeed(0, Waiting(STEP, (0, 1))) is None
+    assert "Rank 2 ended without an error message" in str(peers.cannot_succeed(0, Waiting(STEP, (0, 2))))
+    peers.hear({"rank": 1, "ended": "ValueError: no"})
+    assert peers.failed_rank() == "Rank 1 ended: ValueError: no"
+
+
 def test_waiting_for_a_finished_rank_cannot_succeed() -> None:
     peers = peers_after({"rank": 1, "ended": ""})
     assert "Rank 1 has finished its script" in str(peers.cannot_succeed(0, Waiting(STEP, (0, 1))))

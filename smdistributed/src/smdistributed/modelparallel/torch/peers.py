@@ -27,6 +27,16 @@ def mismatched_calls(me: int, mine: str, other: int, others: str) -> str:
     )
 
 
+def ending(rank: int, how: str | None) -> str:
+    """How a rank ended that did not end normally; None: its connection closed."""
+    if how is None:
+        return (
+            f"Rank {rank} ended without an error message: it was killed, perhaps because memory ran out, or its host "
+            "is gone."
+        )
+    return f"Rank {rank} ended: {how}"
+
+
 @dataclass
 class Peers:
     """Per rank: how it ended ("": normally, None: its connection closed), what it waits for, its failed steps."""
@@ -48,16 +58,15 @@ class Peers:
             self.waiting.pop(rank, None)
 
     def broken(self) -> str | None:
-        """The error if a rank failed, so that the job can't continue: the first one that did not end normally."""
-        for rank, how in self.ended.items():
-            if how is None:
-                return (
-                    f"Rank {rank} ended without an error message: it was killed, perhaps because memory ran out, or "
-                    "its host is gone."
-                )
-            if how:
-                return f"Rank {rank} ended: {how}"
-        return None
+        """Why a connection to a rank may be broken: the first rank that did not end normally."""
+        return next((ending(rank, how) for rank, how in self.ended.items() if how != ""), None)
+
+    def failed_rank(self) -> str | None:
+        """The error if a rank failed, so that the job can't continue.
+
+        One whose connection closed may have left by os._exit(0), when its work was done; see `cannot_succeed`.
+        """
+        return next((ending(rank, how) for rank, how in self.ended.items() if how), None)
 
     def cannot_succeed(self, me: int, mine: Waiting | None) -> str | None:
         """The error if what this rank waits for can't happen any more."""
@@ -65,6 +74,8 @@ class Peers:
             return None
         for rank in mine.ranks:
             if rank in self.ended and rank != me:
+                if self.ended[rank] != "":
+                    return ending(rank, self.ended[rank])
                 return (
                     f"Rank {rank} has finished its script, and rank {me} waits for it in {mine.what}; every rank must "
                     "call the library's functions equally often and in the same order."

@@ -137,13 +137,13 @@ class Watch:
 
     def cause(self, ranks: Sequence[int]) -> RankLost:
         """Why the connection to one of these ranks broke; waits up to CAUSE seconds for the event."""
-        error = self._wait_for_event(self._fatal_error)
+        error = self._wait_for_event(lambda: self.peers.broken() or self._wait_that_fails())
         others = " or ".join(str(each) for each in ranks if each != self.rank)
         return RankLost(error or f"The connection to rank {others} broke; look at its log.")
 
-    def _fatal_error(self) -> str | None:
+    def _wait_that_fails(self) -> str | None:
         waiting = self._waits()
-        return self.peers.broken() or self.peers.cannot_succeed(self.rank, waiting[0] if waiting else None)
+        return self.peers.cannot_succeed(self.rank, waiting[0] if waiting else None)
 
     def _waits(self) -> tuple[Waiting, float] | None:
         """What this rank waits for, and since when."""
@@ -213,7 +213,7 @@ class Watch:
             self._tell({"rank": self.rank, "what": long.what, "ranks": long.ranks})
 
     def _end_if_hopeless(self) -> None:
-        error, now = self._fatal_error(), time.monotonic()
+        error, now = self.peers.failed_rank() or self._wait_that_fails(), time.monotonic()
         if error is None or self._over:
             self._since = None
             return
