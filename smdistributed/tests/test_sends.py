@@ -1,4 +1,4 @@
-"""What a rank keeps of the tensors that it sends."""
+"""Control messages of any length, and what a rank keeps of the tensors that it sends."""
 
 from pathlib import Path
 
@@ -27,6 +27,19 @@ train_step(model, batch)
 result((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, batch.nbytes))
 """
 
+MESSAGES = """
+from smdistributed.modelparallel.torch.wire import FRAME, Wire
+smp.init({"partitions": 2, "microbatches": 1})
+wire, messages = Wire(dist.group.WORLD, None, torch.device("cpu")), ["a", "b" * FRAME, "c", "d" * 3 * FRAME, "e"]
+if dist.get_rank():
+    result([wire.receive(0) == message for message in messages])
+else:
+    for message in messages:
+        wire.send(1, message)
+    wire.drain()
+    result([])
+"""
+
 
 def peaks(microbatches: int, folder: Path) -> list[int]:
     """The peak memory of each of two ranks in bytes, without the batch."""
@@ -38,3 +51,7 @@ def peaks(microbatches: int, folder: Path) -> list[int]:
 def test_sent_tensors_are_released_in_the_step(tmp_path: Path) -> None:
     few, many = peaks(10, tmp_path / "few"), peaks(100, tmp_path / "many")
     assert all(more - less < 10 * MB for less, more in zip(few, many, strict=True)), (few, many)
+
+
+def test_messages_longer_than_a_frame_arrive_in_order(tmp_path: Path) -> None:
+    assert rank_jobs.run(MESSAGES, 2, tmp_path)[1] == [True] * 5
