@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from berth.smdistributed.modelparallel.torch import model_state
+from berth.smdistributed.modelparallel.torch.gathering import with_tensors, without_tensors
 from berth.smdistributed.modelparallel.torch.stand_in import is_remote_parameter, offload_parameter
 
 
@@ -44,9 +45,21 @@ def is_local(name: str) -> bool:
 def test_shared_tensor_is_sent_once(module: Tied) -> None:
     entries = model_state.entries(module)
     assert list(entries) == list(Tied().state_dict())
-    on_cpu = model_state.on_cpu({name: each for name, each in entries.items() if is_local(name)})
-    assert on_cpu["first.weight"] is on_cpu["last.weight"]
-    assert not on_cpu["first.weight"].requires_grad
+    local = {name: each for name, each in entries.items() if is_local(name)}
+    skeleton, tensors = without_tensors(local)
+    assert [tuple(each.shape) for each in tensors] == [(3, 3), (3,), (3,)]
+    again = with_tensors(skeleton, tensors)
+    assert again.keys() == local.keys()
+    assert again["first.weight"] is again["last.weight"]
+    assert again["first._extra_state"] == {"count": 0}
+    assert not again["first.weight"].requires_grad
+
+
+def test_sparse_tensors_stay_in_their_containers() -> None:
+    sparse = torch.eye(2).to_sparse()
+    skeleton, tensors = without_tensors({"rows": (sparse, "text"), "weight": torch.ones(2)})
+    assert len(tensors) == 1
+    assert skeleton["rows"][0] is sparse
 
 
 def test_load_changes_only_local_parts(module: Tied) -> None:

@@ -126,8 +126,10 @@ def _save_partial(folder: Path, tag: str, parts: Mapping[str, Any], user_content
 
 
 def _save_full(folder: Path, tag: str, parts: Mapping[str, Any], user_content: Any) -> None:
-    whole = {kind: each.state_dict() for kind, each in parts.items()}
-    first_on_host = _hosts().index(socket.gethostname()) == mp_rank()
+    hosts = _hosts()
+    writers = [hosts.index(host) for host in dict.fromkeys(hosts)]  # the others need no memory for the whole
+    first_on_host = mp_rank() in writers
+    whole = {kind: each.gathered_state(to=writers) for kind, each in parts.items()}
 
     def write() -> None:
         if not first_on_host:

@@ -17,12 +17,12 @@ from torch.utils.hooks import RemovableHandle
 from . import model_state
 from .activation import place_checkpoints
 from .coordinator import OutsideStep, Schedule
+from .gathering import gathered
 from .gradients import GradientExchange, broadcast_all, clip
 from .groups import (
     PP_GROUP,
     SMPNotInitialized,
     dp_size,
-    exchanged,
     get_dp_group,
     get_dp_process_group,
     get_pp_group,
@@ -303,14 +303,19 @@ class DistributedModel(nn.Module):
     def _local_entries(self) -> dict[str, Any]:
         return {name: each for name, each in model_state.entries(self.module).items() if self._is_local(name)}
 
-    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
+    def state_dict(self, *args: Any, gather_to_rank0: bool = False, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
         """The state dict of the whole model.
 
-        With several partitions it is on the CPU, and all ranks of a replica call it.
+        With several partitions it is on the CPU, and all ranks of a replica call it. gather_to_rank0: only the first
+        rank of the replica gets it, and the others an empty one; they need no memory for it.
         """
+        return self.gathered_state(*args, to=[0] if gather_to_rank0 else None, **kwargs)
+
+    def gathered_state(self, *args: Any, to: Sequence[int] | None, **kwargs: Any) -> dict[str, Any]:
+        """`state_dict` for some ranks: those of this replica in `to`, all if it is None."""
         if not self.partitioned or pp_size() == 1:
             return self.module.state_dict(*args, **kwargs)
-        return model_state.gathered(self._local_entries(), list(model_state.entries(self.module)))
+        return model_state.whole(self._local_entries(), list(model_state.entries(self.module)), to)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, **_: Any) -> Any:  # type: ignore[override]  # noqa: FBT001, FBT002
         """Load a partial or full state dict, before the first step or later. Every rank calls it.
@@ -319,7 +324,7 @@ class DistributedModel(nn.Module):
         """
         states = {name: each for name, each in state_dict.items() if name != model_state.IS_PARTIAL}
         if state_dict.get(model_state.IS_PARTIAL) and pp_size() > 1:
-            for part in exchanged(model_state.on_cpu(states), PP_GROUP, "model.load_state_dict()"):
+            for part in gathered(states, PP_GROUP, "model.load_state_dict()") or ():
                 states = {**part, **states}
         if self.partitioned and pp_size() > 1:
             return model_state.load(self.module, states, self._is_local, strict=strict)

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_map
 
-from .groups import PP_GROUP, exchanged
+from .gathering import gathered
+from .groups import PP_GROUP
 from .stand_in import is_remote_parameter
 
 IS_PARTIAL = "_smp_is_partial"
@@ -30,28 +30,18 @@ def entries(module: nn.Module) -> dict[str, Any]:
     return {name: detached.get(id(each), each) for name, each in values.items()}
 
 
-def on_cpu(values: Any) -> Any:
-    """Containers with their tensors detached and on the CPU; a tensor that occurs twice stays one object."""
-    moved: dict[int, torch.Tensor] = {}
+def whole(local: Mapping[str, Any], order: Sequence[str], to: Sequence[int] | None) -> "OrderedDict[str, Any]":
+    """The entries of all partitions on the CPU, in this order; empty on ranks that are not in `to` (default: all).
 
-    def move(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value
-        if id(value) not in moved:
-            moved[id(value)] = value.detach().cpu()
-        return moved[id(value)]
-
-    return tree_map(move, values)
-
-
-def gathered(local: Mapping[str, Any], order: Sequence[str]) -> "OrderedDict[str, Any]":
-    """The entries of all partitions, in this order. RuntimeError if one is missing."""
-    whole: dict[str, Any] = {}
-    for part in exchanged(on_cpu(local), PP_GROUP, "model.state_dict()"):
-        whole.update(part)
-    if missing := [name for name in order if name not in whole]:
+    RuntimeError if an entry is missing.
+    """
+    parts = gathered(dict(local), PP_GROUP, "model.state_dict()", to)
+    if parts is None:
+        return OrderedDict()
+    together = {name: value for part in parts for name, value in part.items()}
+    if missing := [name for name in order if name not in together]:
         raise RuntimeError(f"No rank holds {missing[0]}; this is an error of the model parallel library.")
-    return OrderedDict((name, whole[name]) for name in order)
+    return OrderedDict((name, together[name]) for name in order)
 
 
 def load(

@@ -7,16 +7,17 @@ a state's index, its parameter's place in the groups, is the same on all ranks.
 Source: SageMaker Python SDK, doc/api/training/smp_versions/latest/smd_model_parallel_pytorch.rst.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 
+from .gathering import gathered
 from .gradients import clip
 from .groups import PP_GROUP, exchanged, pp_size, reduced
 from .loss_scale import LossScale, loss_scale
-from .model_state import IS_PARTIAL, on_cpu
+from .model_state import IS_PARTIAL
 from .state import state
 
 _PARTITIONS = "_smp_partitions"
@@ -137,13 +138,20 @@ class DistributedOptimizer(torch.optim.Optimizer):
             kept = {place: values for place, values in whole["state"].items() if place in local_places}
         return {**whole, "state": kept, **self._extra(), IS_PARTIAL: True, _PARTITIONS: pp_size()}
 
-    def state_dict(self) -> dict[str, Any]:
-        """The state of all parameters; with several partitions it is on the CPU, and all ranks of a replica call it."""
+    def state_dict(self, *, gather_to_rank0: bool = False) -> dict[str, Any]:
+        """The state of all parameters; with several partitions it is on the CPU, and all ranks of a replica call it.
+
+        gather_to_rank0: only the first rank of the replica gets it, and the others one without states.
+        """
+        return self.gathered_state([0] if gather_to_rank0 else None)
+
+    def gathered_state(self, to: Sequence[int] | None) -> dict[str, Any]:
+        """`state_dict` for some ranks: those of this replica in `to`, all if it is None."""
         whole = {**super().state_dict(), **self._extra()}
         if pp_size() == 1:
             return whole
         part = self._pending or _States(self.local_state_dict()["state"], partial=state.partitioned)
-        states = self._merged(part.states, "optimizer.state_dict()") if part.partial else dict(part.states)
+        states = self._merged(part.states, "optimizer.state_dict()", to) if part.partial else dict(part.states)
         return {**whole, "state": states}
 
     def _extra(self) -> dict[str, Any]:
@@ -200,16 +208,16 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._pending = None
         super().load_state_dict({**super().state_dict(), "state": kept})
 
-    def _merged(self, states: Mapping[int, Any], what: str) -> dict[int, Any]:
-        """The states of all ranks, on the CPU; `what` is the call. RuntimeError if the ranks' parameters differ."""
-        shapes = [tuple(parameter.shape) for parameter in self._in_order()]
-        parts = exchanged((shapes, on_cpu(states)), PP_GROUP, what)
-        if any(each != parts[0][0] for each, _ in parts):
+    def _merged(self, states: Mapping[int, Any], what: str, to: Sequence[int] | None = None) -> dict[int, Any]:
+        """The states of all ranks, on the CPU; empty on ranks that are not in `to`. `what` is the call.
+
+        RuntimeError if the ranks' parameters differ.
+        """
+        shapes = exchanged([tuple(parameter.shape) for parameter in self._in_order()], PP_GROUP, what)
+        if any(each != shapes[0] for each in shapes):
             raise RuntimeError(
                 "The ranks' optimizers have different parameters, so their states can't be merged; create the "
                 "optimizer from model.parameters() on every rank, or use local_state_dict()."
             )
-        merged: dict[int, Any] = {}
-        for _, part in parts:
-            merged.update(part)
-        return dict(sorted(merged.items()))
+        parts = gathered(dict(states), PP_GROUP, what, to) or ()
+        return dict(sorted({place: each for part in parts for place, each in part.items()}.items()))
