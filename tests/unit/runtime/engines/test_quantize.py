@@ -251,3 +251,19 @@ def test_questions_of_calibration_are_not_measured(tmp_path: Path) -> None:
     found = quantize.questions_of(tmp_path / "data.jsonl", None, print)
     assert (len(found.calibration), len(found.validation)) == (300, 10)
     assert not {each.id for each in found.calibration} & {each.id for each in found.validation}
+
+
+@pytest.mark.parametrize("unanswerable", [False, True])
+def test_loss_is_measured_with_no_answer_if_the_data_have_such_questions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unanswerable: bool
+) -> None:
+    measured: list[bool] = []
+    monkeypatch.setattr(quantize, "find", lambda model: model)
+    monkeypatch.setattr(quantize, "provide_graph", lambda *_: None)
+    monkeypatch.setattr(quantize, "add_int8", lambda *words: measured.append(words[2].decoding.no_answer))
+    examples = [*EXAMPLES, replace(EXAMPLES[0], id="none", answers=())] if unanswerable else EXAMPLES
+    quantization.write_examples(tmp_path / "data.jsonl", examples)
+    data = str(tmp_path / "data.jsonl")
+    words = [str(tmp_path / "model"), str(tmp_path / "graph"), "--calibration", data, "--validation", data]
+    assert quantize.main([*words, "--few-questions"]) == 0
+    assert measured == [unanswerable]
