@@ -3,7 +3,6 @@ ARG BASE_IMAGE
 FROM ${BASE_IMAGE}
 ARG APT_PACKAGES
 ARG PIP_PACKAGES
-ARG PROFILE
 ENV PIP_BREAK_SYSTEM_PACKAGES=1
 # Java's package fails without the folder of man pages, which slim Debian lacks (https://bugs.debian.org/863199).
 # hadolint ignore=DL3008,SC2086
@@ -17,4 +16,4 @@ RUN --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=pip --mount=type=
 RUN --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=pip --mount=type=bind,source=docker/wheels,target=/tmp/wheels \
     if [ -f /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi; \
     if [ -f /run/secrets/pip ]; then export PIP_CONFIG_FILE=/run/secrets/pip; fi; \
-    pip install --no-cache-dir --find-links "/tmp/wheels/${PROFILE}" ${PIP_PACKAGES}
+    pip install --no-cache-dir --find-links /tmp/wheels ${PIP_PACKAGES}

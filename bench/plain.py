@@ -28,7 +28,6 @@ def build_plain(tag: str, apt: Sequence[str], pip: Sequence[str], profile: pins.
         requirements = ["--extra-index-url", profile.torch_index, *requirements]
     arguments = {
         "BASE_IMAGE": base.reference,
-        "PROFILE": profile.name,
         "APT_PACKAGES": " ".join(apt),
         "PIP_PACKAGES": " ".join(requirements),
     }
