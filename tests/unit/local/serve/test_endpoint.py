@@ -2,6 +2,7 @@
 
 import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -69,6 +70,8 @@ class Engine:
         self.container.attach.side_effect = lambda **_: self.lines(log)
         self.container.attrs = {"State": {"ExitCode": 1}}
         self.grace = 0.0
+        self.is_looked_at = threading.Event()
+        self.container.reload.side_effect = self.is_looked_at.set
 
         def made(*_: object, stop_grace: float, **__: object) -> MagicMock:
             self.grace = stop_grace
@@ -82,11 +85,11 @@ class Engine:
         (tmp_path / "model/code/inference.py").write_text("def model_fn(folder): ...")
         self.options = endpoint.EndpointOptions(tmp_path / "model", "any", environment={"BERTH_PAGE": "off"})
 
-    @staticmethod
-    def lines(log: list[str]) -> Iterator[bytes]:
-        """The log as the engine sends it: the last lines arrive after the container has ended."""
+    def lines(self, log: list[str]) -> Iterator[bytes]:
+        """The log as a slow engine sends it: after it was asked whether the container has ended."""
+        self.is_looked_at.wait(10)
+        time.sleep(0.2)
         for line in log:
-            time.sleep(0.05)
             yield f"{line}\n".encode()
 
 
