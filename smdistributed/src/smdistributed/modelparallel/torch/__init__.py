@@ -6,16 +6,17 @@ state       the state of this process
 partition   assigns modules to partitions: manually, or by auto_partition, which uses module_tree (the structure of the
             model), ties (modules that must stay together) and balance (even loads). partition_table shows the result
 optimizer   DistributedOptimizer and its loss_scale
-checkpoint  saves and loads partial and full checkpoints; files writes them atomically
+checkpoint  saves and loads partial and full checkpoints; files writes them atomically, gathering collects the state of
+            all ranks
 amp         GradScaler, and autocast for the options fp16 and bf16
 creation    contexts for creating a model; nn, optimizers and utils hold names that published scripts import
 step        @smp.step and StepOutput: splits a batch into microbatches
-model       DistributedModel, with model_state (state dicts), gradients (exchanged between replicas) and activation
-            (checkpointing)
+model       DistributedModel, with model_state (state dicts), gradients and replica_buffers (exchanged between replicas)
+            and activation (checkpointing)
 pipeline    runs a step on every rank. The coordinator (pp_rank 0) and the server (other ranks) exchange messages over a
-            wire. The coordinator's threads take turns holding a baton and record calls on a tape; backward replays it
-            in reverse. remote has the tensors of other ranks, stand_in their modules, in_place handles arguments that
-            modules change, seeds the random numbers
+            wire; sends keeps what is being sent. The coordinator's threads take turns holding a baton and record calls
+            on a tape; backward replays it in reverse. remote has the tensors of other ranks, stand_in their modules,
+            in_place handles arguments that modules change, seeds the random numbers
 watch       tells ranks when others end or fail, so that none waits forever; peers holds what is known of them
 """
 
