@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
 from inspect import Parameter, Signature
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from berth.contract.nearest import close_match
@@ -104,7 +104,9 @@ def import_handler(code: UserCode) -> ModuleType:
 
 def misspelt(module: ModuleType) -> dict[str, str]:
     """The module's own functions with almost the name of a handler's, such as `predct_fn`, and the names meant."""
-    names = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+    # By the type alone, because an attribute of a user's object may raise anything.
+    functions = {name: value for name, value in vars(module).items() if type(value) is FunctionType}
+    names = [name for name, function in functions.items() if function.__module__ == module.__name__]
     # 0.9, because `predict` and `transform` are likely names of other functions.
     return {name: meant for name in names if name not in ARGUMENTS and (meant := close_match(name, ARGUMENTS, 0.9))}
 

@@ -117,9 +117,15 @@ def test_signature_without_the_standard_arguments_is_refused(
     assert words in str(caught.value)
 
 
+class Raising:
+    def __getattribute__(self, name: str) -> object:
+        raise RuntimeError(name)
+
+
 def test_misspelt_functions_are_those_with_almost_the_right_name() -> None:
     module = types.ModuleType("inference")
     names = ("predict_fn", "predct_fn", "ouput_fn", "input_fun", "predict", "transform", "load_model", "model_fn")
     exec("\n".join(f"def {name}(): ..." for name in names), vars(module))
-    module.transform_fm = len  # type: ignore[attr-defined]  # of another module
+    module.transform_fm = timed  # type: ignore[attr-defined]  # of another module
+    module.model_fm = Raising()  # type: ignore[attr-defined]
     assert misspelt(module) == {"predct_fn": "predict_fn", "ouput_fn": "output_fn", "input_fun": "input_fn"}
