@@ -60,7 +60,10 @@ COVERAGE_SETTINGS = "[run]\nomit =\n    .venv*/*\n    tests/*\n    smdistributed
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """`after` replaces the bytes of a file from `start` to `end`. `first` is the first line of the statement."""
+    """`after` replaces the bytes of a file from `start` to `end`.
+
+    `first` is the first line of the statement, `last` the last line that is replaced.
+    """
 
     path: Path
     line: int

@@ -8,19 +8,22 @@ import rank_jobs
 pytestmark = pytest.mark.slow
 MB = 1 << 20
 
-STEP = """
-import resource
+TRAINING = """
 from torch import nn
-count = int(os.environ["MICROBATCHES"])
-smp.init({"partitions": 2, "microbatches": count, "active_microbatches": 1})
-torch.manual_seed(0)
-model = smp.DistributedModel(nn.Sequential(nn.Linear(256, 256), nn.Linear(256, 256)))
 
 @smp.step
 def train_step(model, x):
     loss = model(x).square().mean()
     model.backward(loss)
     return loss
+"""
+
+STEP = """
+import resource
+count = int(os.environ["MICROBATCHES"])
+smp.init({"partitions": 2, "microbatches": count, "active_microbatches": 1})
+torch.manual_seed(0)
+model = smp.DistributedModel(nn.Sequential(nn.Linear(256, 256), nn.Linear(256, 256)))
 
 batch = torch.ones(count * 1024, 256)  # 1 MiB a microbatch
 train_step(model, batch)
@@ -41,18 +44,11 @@ else:
 """
 
 STATES = """
-import pathlib, threading, time
-from torch import nn
+import pathlib, threading
 smp.init({"partitions": 2, "microbatches": 1})
 torch.manual_seed(0)
 model = smp.DistributedModel(nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(16)]))
 optimizer = smp.DistributedOptimizer(torch.optim.AdamW(model.parameters(), lr=1e-3))
-
-@smp.step
-def train_step(model, x):
-    loss = model(x).square().mean()
-    model.backward(loss)
-    return loss
 
 def rss():
     return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * 4096
@@ -90,7 +86,7 @@ def peaks(microbatches: int, folder: Path) -> list[int]:
     """The peak memory of each of two ranks in bytes, without the batch."""
     folder.mkdir()
     more = {"MICROBATCHES": str(microbatches), "MALLOC_MMAP_THRESHOLD_": "65536"}  # else glibc keeps what was freed
-    return [peak - batch for peak, batch in rank_jobs.run(STEP, 2, folder, **more)]
+    return [peak - batch for peak, batch in rank_jobs.run(TRAINING + STEP, 2, folder, **more)]
 
 
 def test_sent_tensors_are_released_in_the_step(tmp_path: Path) -> None:
@@ -105,7 +101,7 @@ def test_messages_longer_than_a_frame_arrive_in_order(tmp_path: Path) -> None:
 
 def test_gathering_a_state_needs_memory_for_one_tensor_more(tmp_path: Path) -> None:
     """A tensor has 4 MiB, and each of the two ranks half of a model of 64 MiB. All in one object took 3.5 times it."""
-    first, second = rank_jobs.run(STATES, 2, tmp_path, MALLOC_MMAP_THRESHOLD_="65536")
+    first, second = rank_jobs.run(TRAINING + STATES, 2, tmp_path, MALLOC_MMAP_THRESHOLD_="65536")
     for part, grown, _, same in (first, second):
         assert grown["all"] < part + 2 * 4 * MB + 8 * MB
         assert same == 32

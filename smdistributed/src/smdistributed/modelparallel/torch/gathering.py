@@ -87,7 +87,10 @@ def _is_plain(value: Any) -> bool:
 def _send(
     own: torch.Tensor | None, outline: _Outline, place: int, receivers: Sequence[int], group: CommGroup
 ) -> torch.Tensor | None:
-    """One tensor, from its owner at `place` in the group to the receivers, of which each returns it."""
+    """One tensor, from its owner at `place` in the group to the receivers, of which each returns it.
+
+    The others return None, because they would keep a copy of what their GPU holds.
+    """
     ranks = group_ranks(group)
     me = ranks.index(dist.get_rank())
     if own is None and me not in receivers:
@@ -103,4 +106,4 @@ def _send(
             for receiver in receivers:
                 if receiver != me:
                     dist.send(data, ranks[receiver], group=process_group(group))
-    return value
+    return value if me in receivers else None

@@ -39,7 +39,7 @@ class GradientExchange:
             parameter.grad = None
 
     def after(
-        self, parameters: Sequence[nn.Parameter], microbatches: int, function: str | None, flags: Sequence[int] = ()
+        self, parameters: Sequence[nn.Parameter], microbatches: int, function: str | None, flags: Sequence[int]
     ) -> Sequence[int] | None:
         """Average the step's gradients. Every rank of the group calls it with its copies of the same parameters.
 

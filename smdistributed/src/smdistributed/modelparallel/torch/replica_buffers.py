@@ -4,7 +4,7 @@ Others, like a mask for the longest text so far, are each replica's own. After a
 buffers that any replica has changed go to the others.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import nn
@@ -37,17 +37,13 @@ class ReplicaBuffers:
             self._seen, self._saved = set(named), set(model_state.entries(self._module))
         return {name: each for name, each in named.items() if name in self._saved}
 
-    def _versions(self) -> dict[str, tuple[int, int]]:
-        """Each buffer's address and version; a change in place or another tensor changes one of them."""
-        return {name: (each.data_ptr(), each._version) for name, each in self._buffers().items()}
-
     def begin(self) -> None:
         """Remember the buffers that all replicas have: those of the model when it is partitioned."""
         self._first = tuple(self._buffers())
 
     def before_step(self) -> None:
         """Call this before a step."""
-        self._before = self._versions()
+        self._before = versions(self._buffers())
 
     def after_step(self) -> list[int]:
         """What changed, as flags whose maxima over all replicas are the argument of `share`.
@@ -57,8 +53,9 @@ class ReplicaBuffers:
         """
         if not self._shared:
             return []
-        self._changed |= {name for name, each in self._versions().items() if self._before.get(name) != each}
-        shapes = mixed(*(f"{name} {tuple(each.shape)}" for name, each in self._buffers().items()))
+        buffers = self._buffers()
+        self._changed |= {name for name, each in versions(buffers).items() if self._before.get(name) != each}
+        shapes = mixed(*(f"{name} {tuple(each.shape)}" for name, each in buffers.items()))
         later = not self._changed <= set(self._first)
         return [*(name in self._changed for name in self._first), later, shapes, -shapes]
 
@@ -76,3 +73,8 @@ class ReplicaBuffers:
         first = dict(zip(self._first, changed, strict=True))
         shared = [each for name, each in self._buffers().items() if first.get(name, later)]
         broadcast_all(shared, get_dp_group()[0], get_dp_process_group())
+
+
+def versions(buffers: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, int]]:
+    """Each buffer's address and version; a change in place or another tensor changes one of them."""
+    return {name: (each.data_ptr(), each._version) for name, each in buffers.items()}
