@@ -12,7 +12,9 @@ import torch.distributed as dist
 def start(config: dict[str, Any]) -> None:
     """Call `smp.init` again, after destroying earlier groups, because gloo keeps threads for each of them."""
     state = smp.state
-    for group in {group for _, group in state.groups.values()} - {dist.group.WORLD}:
+    for group in {group for each in state.groups.values() for group in (each.tensors, each.control)} - {
+        dist.group.WORLD
+    }:
         dist.destroy_process_group(group)
     state.initialized, state.model, state.optimizer, state.groups = False, None, None, {}
     gc.collect()  # a model and its hooks reference each other and the groups

@@ -29,6 +29,11 @@ OPENING = f"""{PLAIN}
 import torch.distributed as dist
 import smdistributed.modelparallel.torch as smp
 """
+OVER_NCCL_DOUBLE = f"""{OPENING}
+import nccl_double
+nccl_double.register()
+dist.init_process_group(nccl_double.NAME)
+"""
 
 
 def on_path(folder: Path) -> Path:

@@ -58,17 +58,23 @@ result(results)
 """
 
 
-ON_2 = pytest.param((2, TWO), id="2 ranks")
-MORE_ON_2 = pytest.param((2, MORE_ON_TWO), id="2 ranks, more models", marks=pytest.mark.nightly)
-ON_4 = pytest.param((4, FOUR), id="4 ranks", marks=pytest.mark.nightly)
+GLOO, NCCL_DOUBLE = rank_jobs.OPENING, rank_jobs.OVER_NCCL_DOUBLE
+ON_2 = pytest.param((2, TWO, GLOO), id="2 ranks")
+ON_4 = pytest.param((4, FOUR, GLOO), id="4 ranks", marks=pytest.mark.nightly)
+NIGHTLY = [
+    pytest.param((2, MORE_ON_TWO, GLOO), id="2 ranks, more models", marks=pytest.mark.nightly),
+    pytest.param((2, TWO, NCCL_DOUBLE), id="2 ranks, NCCL's double", marks=pytest.mark.nightly),
+    pytest.param((2, MORE_ON_TWO, NCCL_DOUBLE), id="2 ranks, more models, NCCL's double", marks=pytest.mark.nightly),
+    pytest.param((4, FOUR, NCCL_DOUBLE), id="4 ranks, NCCL's double", marks=pytest.mark.nightly),
+]
 
 
-@pytest.fixture(scope="module", params=[ON_2, MORE_ON_2, ON_4])
+@pytest.fixture(scope="module", params=[ON_2, ON_4, *NIGHTLY])
 def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """The results of each rank."""
-    size, body = request.param
+    size, body, opening = request.param
     folder = tmp_path_factory.mktemp("ranks")
-    return rank_jobs.run(BODY + BOTH + body, size, folder, imports=["pipeline_models"])
+    return rank_jobs.run(BODY + BOTH + body, size, folder, opening, imports=["pipeline_models"])
 
 
 def test_pipeline_equals_one_process(ranks: list[Any]) -> None:

@@ -10,6 +10,7 @@ from torch import nn
 
 from berth.smdistributed.modelparallel.torch import stand_in, wire
 from berth.smdistributed.modelparallel.torch.gradients import buckets
+from berth.smdistributed.modelparallel.torch.messages import Meta, meta_of
 from berth.smdistributed.modelparallel.torch.remote import (
     Departure,
     GradientHolder,
@@ -20,7 +21,6 @@ from berth.smdistributed.modelparallel.torch.remote import (
     unpack,
 )
 from berth.smdistributed.modelparallel.torch.seeds import mixed, seeded
-from berth.smdistributed.modelparallel.torch.wire import Meta
 
 CPU = torch.device("cpu")
 
@@ -50,7 +50,7 @@ TENSORS = [
 
 
 def test_payload_can_contain_tensors_of_any_kind() -> None:
-    metas = [Meta((2,), torch.float32) if each is None else wire.meta_of(each) for each in TENSORS]
+    metas = [Meta((2,), torch.float32) if each is None else meta_of(each) for each in TENSORS]
     received = wire.tensors_of(wire.fill(5, metas, TENSORS, CPU), 5, metas)
     for sent, after in zip(TENSORS, received, strict=True):
         assert (sent is None and after is None) or torch.equal(sent, after)  # type: ignore[arg-type]
@@ -80,7 +80,7 @@ def remote(value: torch.Tensor, *, requires_grad: bool = False) -> tuple[RemoteT
         fetched.append(tensor)
         return arrive(value, GradientHolder()) if requires_grad else value
 
-    handle = Handle(1, 1, wire.meta_of(value)._replace(requires_grad=requires_grad))
+    handle = Handle(1, 1, meta_of(value)._replace(requires_grad=requires_grad))
     return RemoteTensor.make(handle, None, CPU, fetch), fetched
 
 

@@ -31,9 +31,11 @@ result((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, batch.nbytes)
 """
 
 MESSAGES = """
+from smdistributed.modelparallel.torch.messages import ServerStatus
 from smdistributed.modelparallel.torch.wire import FRAME, Wire
 smp.init({"partitions": 2, "microbatches": 1})
-wire, messages = Wire(dist.group.WORLD, None, torch.device("cpu")), ["a", "b" * FRAME, "c", "d" * 3 * FRAME, "e"]
+wire = Wire(dist.group.WORLD, None, torch.device("cpu"))
+messages = [ServerStatus(text) for text in ("a", "b" * FRAME, "c", "d" * 3 * FRAME, "e")]
 if dist.get_rank():
     result([wire.receive(0) == message for message in messages])
 else:

@@ -13,9 +13,11 @@ from bench import code_metrics
 from berth import smdistributed
 from berth.images.pins import pins
 from berth.smdistributed import dataparallel, modelparallel
+from berth.train.startup import smdistributed_finder
 
 FOLDER = Path("smdistributed")
 PACKAGE = FOLDER / "src" / "smdistributed"
+HALVES = {"smdistributed.dataparallel", "smdistributed.modelparallel"}
 ALLOWED = {"torch", "numpy", *sys.stdlib_module_names}
 SOURCES = [each for each in code_metrics.sources(pins.ROOT) if each.path.is_relative_to(PACKAGE)]
 
@@ -27,14 +29,14 @@ def test_library_imports_nothing_of_berth() -> None:
     assert not foreign, "\n".join(foreign)
 
 
-def test_both_halves_share_only_ranks() -> None:
-    """If AWS's wheel supplies one half, berth's finder supplies the other half and `ranks`, and nothing else."""
+def test_both_halves_share_only_what_the_finder_supplies() -> None:
+    """If AWS's wheel supplies one half, berth's finder supplies the other half and these, and nothing else."""
     shared = set()
     for each in code_metrics.imports(SOURCES):
         dots = len(each.module) - len(each.module.lstrip("."))
         depth = len(Path(each.where.partition(":")[0]).relative_to(PACKAGE).parts)
         shared |= {each.module.lstrip(".")} if dots >= depth > 1 else set()
-    assert shared == {"ranks"}
+    assert {f"{PACKAGE.name}.{each}" for each in shared} | HALVES == set(smdistributed_finder.PARTS)
 
 
 def test_versions_end_with_berth() -> None:

@@ -10,6 +10,5 @@ smdistributed_finder finds the open smdistributed if AWS's wheel is missing
 partitioned_trainer  makes transformers' Trainer work with its model parallel library
 cpu_trainer          makes transformers before 5 use the CPU on a host without a GPU
 older_datasets       lets an older datasets read files of newer ones
-gloo_threads         waits for gloo's threads before Python ends
 metrics/             the metrics that scripts load from evaluate and datasets, without a network
 """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "BERTH_SMDISTRIBUTED"
 PACKAGE = "smdistributed"
-PARTS = tuple(f"{PACKAGE}.{part}" for part in ("dataparallel", "modelparallel", "ranks"))
+PARTS = tuple(f"{PACKAGE}.{part}" for part in ("dataparallel", "modelparallel", "gloo_threads", "ranks"))
 OPEN, OFF = "open", "off"
 WITHOUT = ("aws", OFF)
 

@@ -20,7 +20,7 @@ _AFTER_IMPORT = (
     ("evaluate.loading", _METRICS, "after_evaluate"),
     ("datasets", _METRICS, "after_datasets"),
     ("datasets.features.features", "berth.train.startup.older_datasets", "after_features"),
-    ("torch.distributed.distributed_c10d", "berth.train.startup.gloo_threads", "after_import"),
+    ("torch.distributed.distributed_c10d", "berth.smdistributed.gloo_threads", "wait_at_exit"),
     ("transformers.training_args", _CPU, "after_training_arguments"),
     ("transformers.training_args", _PARTITIONED, "after_training_arguments"),
     ("transformers.trainer", _CPU, "after_trainer"),

@@ -3,6 +3,7 @@
 dataparallel   the data parallel library (SMDDP), versions 1 and 2
 modelparallel  the model parallel library, version 1
 ranks          reads this process's rank from the launcher's variables, for both libraries
+gloo_threads   waits for gloo's threads before Python ends
 """
 
 __version__ = "1.0.0+berth"

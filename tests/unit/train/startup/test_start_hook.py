@@ -197,3 +197,17 @@ def test_own_package_named_berth_is_no_error(site: Path, tmp_path: Path) -> None
     (tmp_path / "berth/__init__.py").write_text("")
     result = python("print('on')", site, environ=TORCHRUN | {"PYTHONPATH": str(tmp_path)})
     assert (result.stdout, result.stderr) == ("on\n", "")
+
+
+@pytest.mark.slow
+def test_python_with_torch_waits_for_gloo_at_exit() -> None:
+    code = """
+from berth.smdistributed import gloo_threads
+from berth.train.startup import start_hook
+gloo_threads.wait = lambda: print("at rest")
+start_hook.start({})
+import torch.distributed
+print("done")
+"""
+    result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert result.stdout == "done\nat rest\n"

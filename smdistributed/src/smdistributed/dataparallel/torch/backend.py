@@ -11,6 +11,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ...gloo_threads import wait_at_exit
+
 NAME = "smddp"
 _used_backends: list[str] = []  # NCCL or gloo, per process group of this process
 _gloo_groups: list[Any] = []
@@ -44,6 +46,7 @@ def _gloo(options: Any) -> Any:
     group = dist.ProcessGroupGloo(options.store, options.group_rank, options.group_size, timeout=options.timeout)
     if not _gloo_groups:
         atexit.register(_gloo_groups.clear)
+        wait_at_exit()
     _gloo_groups.append(group)
     return group
 

@@ -14,9 +14,9 @@ step        @smp.step and StepOutput: splits a batch into microbatches
 model       DistributedModel, with model_state (state dicts), gradients and replica_buffers (exchanged between replicas)
             and activation (checkpointing)
 pipeline    runs a step on every rank. The coordinator (pp_rank 0) and the server (other ranks) exchange messages over a
-            wire; sends keeps what is being sent. The coordinator's threads take turns holding a baton and record calls
-            on a tape; backward replays it in reverse. remote has the tensors of other ranks, stand_in their modules,
-            in_place handles arguments that modules change, seeds the random numbers
+            wire; codec encodes them, sends keeps what is being sent. The coordinator's threads take turns with a baton
+            and record calls on a tape; backward replays it in reverse. remote has the tensors of other ranks, stand_in
+            their modules, in_place handles arguments that modules change, seeds the random numbers
 watch       tells ranks when others end or fail, so that none waits forever; peers holds what is known of them
 """
 

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from .gradients import GradientsInOrder
-from .messages import AddGradient, Backward, SendGradient
+from .messages import AddGradient, Backward, SendGradient, meta_of
 from .remote import Handle
 from .tape import Called, Fetched, Microbatch, Moved, Put, Record
-from .wire import Incoming, Wire, meta_of
+from .wire import Incoming, Wire
 
 
 class BackwardPass:

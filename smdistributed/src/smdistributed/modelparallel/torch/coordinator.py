@@ -33,6 +33,7 @@ from .messages import (
     ServerStatus,
     StepOutcome,
     current_modes,
+    meta_of,
 )
 from .remote import Departure, GradientHolder, Handle, RemoteTensor, arrive, change, local, pack, unpack, version
 from .seeds import begin_stream, draw, may_draw, mixed, random_state, set_random_state
@@ -40,7 +41,7 @@ from .server import MOST_FORMS, StepMismatch, training_of
 from .stand_in import is_remote_parameter, local_parameters
 from .tape import Called, Fetched, Microbatch, Moved, Put, Sending
 from .threads import MicrobatchThreads
-from .wire import Poisoned, Wire, meta_of
+from .wire import Poisoned, Wire
 
 MOST_RESULTS = 1 << 12
 """The most tensors that a call may return: each call reserves a block of this many tensor numbers."""

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.utils._pytree import tree_map
 
-from .groups import CommGroup, exchanged, group_ranks, process_group
+from .groups import CommGroup, exchanged, group_ranks, members
 from .state import state
 
 
@@ -41,13 +41,13 @@ def gathered(part: Any, group: CommGroup, what: str, to: Sequence[int] | None = 
     """
     skeleton, tensors = without_tensors(part)
     outlines = [_Outline(tuple(each.shape), each.dtype) for each in tensors]
-    members = exchanged((skeleton, outlines), group, what)
+    everyone = exchanged((skeleton, outlines), group, what)
     ranks = group_ranks(group)
     me = ranks.index(dist.get_rank())
     receivers = range(len(ranks)) if to is None else to
     parts: list[Any] = []
     with state.watch.waiting(what, ranks), state.watch.explain_errors(ranks):
-        for place, (other, others_outlines) in enumerate(members):
+        for place, (other, others_outlines) in enumerate(everyone):
             received = []
             for number, outline in enumerate(others_outlines):
                 own = tensors[number] if place == me else None
@@ -99,11 +99,11 @@ def _send(
     if value.numel():
         data = value.contiguous().reshape(-1).view(torch.uint8)
         if len(receivers) == len(ranks):
-            dist.broadcast(data, ranks[place], group=process_group(group))
+            dist.broadcast(data, ranks[place], group=members(group).control)
         elif own is None:
-            dist.recv(data, ranks[place], group=process_group(group))
+            dist.recv(data, ranks[place], group=members(group).control)
         else:
             for receiver in receivers:
                 if receiver != me:
-                    dist.send(data, ranks[receiver], group=process_group(group))
+                    dist.send(data, ranks[receiver], group=members(group).control)
     return value if me in receivers else None

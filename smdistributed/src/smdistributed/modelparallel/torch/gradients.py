@@ -10,7 +10,7 @@ from torch import nn
 
 from .groups import reduced
 from .seeds import mixed
-from .state import state
+from .state import Members, state
 from .watch import RankLost
 
 BUCKET = 64 << 20
@@ -21,12 +21,12 @@ _NONE, _DENSE, _SPARSE = range(3)
 
 
 class GradientExchange:
-    """Averages one rank's gradients. group: the replicas' process group, None without data parallelism.
+    """Averages one rank's gradients. group: the replicas, None without data parallelism.
 
     passes: number of steps before the replicas exchange gradients. average: whether to average over the microbatches.
     """
 
-    def __init__(self, group: Any, *, passes: int = 1, average: bool = True) -> None:
+    def __init__(self, group: Members | None, *, passes: int = 1, average: bool = True) -> None:
         self._group, self._passes, self._average = group, passes, average
         self._steps = 0
         self._earlier: list[torch.Tensor | None] = []
@@ -65,32 +65,34 @@ class GradientExchange:
     def _reduce(self, parameters: Sequence[nn.Parameter], function: str, flags: Sequence[int]) -> Sequence[int] | None:
         if self._group is None or not (parameters or flags):
             return None
-        ranks = dist.get_process_group_ranks(self._group)
-        watch = state.watch
+        group, ranks, watch = self._group, self._group.ranks, state.watch
         with (
             watch.waiting("the exchange of gradients between replicas", ranks),
             watch.explain_errors(ranks, replicas=True),
         ):
-            kinds, maxima = agree_on_exchange(self._group, ranks, function, parameters, flags)
-            self._reduce_together(parameters, kinds)
+            kinds, maxima = agree_on_exchange(group, function, parameters, flags)
+            reduce_together(parameters, kinds, group)
         return maxima
 
-    def _reduce_together(self, parameters: Sequence[nn.Parameter], kinds: Sequence[int]) -> None:
-        """kinds: per parameter, the largest kind of gradient that a replica has: _NONE, _DENSE or _SPARSE."""
-        gradients = []
-        replicas = dist.get_world_size(self._group)
-        for parameter, kind in zip(parameters, kinds, strict=True):
-            if kind == _SPARSE:
-                parameter.grad = sparse_mean(parameter, self._group, replicas)
-            elif kind == _DENSE:
-                parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-                gradients.append(parameter.grad)
-        for bucket in buckets(gradients, BUCKET):
-            flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
-            dist.all_reduce(flat, group=self._group)
-            flat.div_(replicas)
-            for gradient, part in zip(bucket, torch.split(flat, [each.numel() for each in bucket]), strict=True):
-                gradient.copy_(part.view(gradient.shape))
+
+def reduce_together(parameters: Sequence[nn.Parameter], kinds: Sequence[int], group: Members) -> None:
+    """Average the gradients over a group.
+
+    kinds: per parameter, the largest kind of gradient that a replica has: _NONE, _DENSE or _SPARSE.
+    """
+    gradients = []
+    for parameter, kind in zip(parameters, kinds, strict=True):
+        if kind == _SPARSE:
+            parameter.grad = sparse_mean(parameter, group)
+        elif kind == _DENSE:
+            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            gradients.append(parameter.grad)
+    for bucket in buckets(gradients, BUCKET):
+        flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
+        dist.all_reduce(flat, group=group.tensors)
+        flat.div_(len(group.ranks))
+        for gradient, part in zip(bucket, torch.split(flat, [each.numel() for each in bucket]), strict=True):
+            gradient.copy_(part.view(gradient.shape))
 
 
 class GradientsInOrder:
@@ -137,7 +139,7 @@ class GradientsInOrder:
             self._next += 1
 
 
-def sparse_mean(parameter: nn.Parameter, group: Any, replicas: int) -> torch.Tensor:
+def sparse_mean(parameter: nn.Parameter, group: Members) -> torch.Tensor:
     """The mean of a parameter's sparse gradients over the replicas, as nn.Embedding(sparse=True) has them.
 
     A replica may have none, or a dense one. NCCL has no sparse sums, so they go over gloo, through the host's memory.
@@ -146,8 +148,8 @@ def sparse_mean(parameter: nn.Parameter, group: Any, replicas: int) -> torch.Ten
     if gradient is None:
         gradient = torch.zeros_like(parameter, device="cpu").to_sparse(1)
     gradient = (gradient if gradient.is_sparse else gradient.to_sparse(1)).cpu().coalesce()
-    dist.all_reduce(gradient, group=group)
-    return (gradient / replicas).to(parameter.device)
+    dist.all_reduce(gradient, group=group.control)
+    return (gradient / len(group.ranks)).to(parameter.device)
 
 
 def kind_of_gradient(parameter: nn.Parameter) -> int:
@@ -158,7 +160,7 @@ def kind_of_gradient(parameter: nn.Parameter) -> int:
 
 
 def agree_on_exchange(
-    group: Any, ranks: Sequence[int], function: str, parameters: Sequence[nn.Parameter], flags: Sequence[int]
+    group: Members, function: str, parameters: Sequence[nn.Parameter], flags: Sequence[int]
 ) -> tuple[Sequence[int], Sequence[int]]:
     """The maxima over all replicas of each parameter's kind of gradient, and of each flag.
 
@@ -168,13 +170,12 @@ def agree_on_exchange(
     mark = mixed(function)
     head = [state.watch.failures, -state.watch.failures, mark, -mark]
     values = torch.tensor([*head, *map(kind_of_gradient, parameters), *flags], dtype=torch.int64)
-    values = values if "cpu" in dist.get_backend_config(group) else values.to(torch.cuda.current_device())
-    work = dist.all_reduce(values, dist.ReduceOp.MAX, group=group, async_op=True)
-    state.watch.wait_for_replicas(work, ranks)
+    work = dist.all_reduce(values, dist.ReduceOp.MAX, group=group.control, async_op=True)
+    state.watch.wait_for_replicas(work, group.ranks)
     # A pair holds the maxima of a value and of its negative: opposite only if all replicas have the same value.
     maxima: list[int] = values.tolist()
     if maxima[0] != -maxima[1]:
-        failure = state.watch.failed_at(ranks) if state.watch.failures < maxima[0] else None
+        failure = state.watch.failed_at(group.ranks) if state.watch.failures < maxima[0] else None
         raise RankLost(
             failure
             or "A step failed at this replica and not at the others, so they no longer train the same model; start the "

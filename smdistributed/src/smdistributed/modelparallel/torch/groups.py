@@ -1,7 +1,8 @@
 """`smp.init`, ranks and sizes, process groups, and the exchange of Python objects.
 
 The launcher is mpirun (OMPI_COMM_WORLD_*) or torchrun (RANK, WORLD_SIZE, …); without one, the process is the only rank.
-Objects and control messages use gloo. GPU tensors use NCCL, or gloo if ddp_dist_backend is gloo.
+Objects and control messages use gloo. The model's tensors use the backend that torch.distributed's default group has
+for their device: NCCL on GPUs, unless ddp_dist_backend is gloo or the script has chosen another one.
 
 Source: SageMaker Python SDK, doc/api/training/smp_versions/latest/smd_model_parallel_common_api.rst.
 """
@@ -17,10 +18,11 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
+from ...gloo_threads import wait_at_exit
 from ...ranks import launch_variables
 from ..parameters import ModelParallelParameters, ParameterError, parse
 from .peers import mismatched_calls
-from .state import state
+from .state import Members, state
 from .topology import Topology
 from .watch import RankLost, connect
 
@@ -83,6 +85,7 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     if state.initialized:
         _same_again(config)
         return
+    wait_at_exit()
     options = requested(config, os.environ)
     _join_world(parse(options).ddp_dist_backend)
     parameters = parse(options, dist.get_world_size())
@@ -131,20 +134,33 @@ def _join_world(gpu_backend: str) -> None:
         dist.init_process_group(backend)
 
 
-def _make_groups(topology: Topology, rank: int) -> dict[CommGroup, tuple[tuple[int, ...], Any]]:
+def backend_for(device_type: str) -> str | None:
+    """The backend of torch.distributed's default group for tensors on a type of device, `cpu` or `cuda`."""
+    config = dist.get_backend_config()  # such as cpu:gloo,cuda:nccl
+    return dict(pair.split(":") for pair in config.split(",")).get(device_type)
+
+
+def _make_groups(topology: Topology, rank: int) -> dict[CommGroup, Members]:
     """This rank's groups. Every rank creates all groups in the same order, as torch.distributed requires.
 
     Groups with the same ranks are created once.
     """
-    process_groups: dict[tuple[int, ...], Any] = {topology.world_group(rank): dist.group.WORLD}
+    made: dict[tuple[int, ...], Members] = {}
     own_groups = {}
     for kind in CommGroup:
         group_of = getattr(topology, f"{kind.value}_group")
         for ranks in topology.groups(group_of):
-            if ranks not in process_groups:
-                process_groups[ranks] = dist.new_group(list(ranks))
-        own_groups[kind] = (group_of(rank), process_groups[group_of(rank)])
+            if ranks not in made:
+                made[ranks] = _make_group(ranks, topology.world_size)
+        own_groups[kind] = made[group_of(rank)]
     return own_groups
+
+
+def _make_group(ranks: tuple[int, ...], world_size: int) -> Members:
+    tensors = dist.group.WORLD if len(ranks) == world_size else dist.new_group(list(ranks))
+    return Members(
+        ranks, tensors, tensors if backend_for("cpu") == "gloo" else dist.new_group(list(ranks), backend="gloo")
+    )
 
 
 def _announce(parameters: ModelParallelParameters, topology: Topology) -> None:
@@ -162,18 +178,16 @@ def is_initialized() -> bool:
     return state.initialized
 
 
+def members(group: CommGroup) -> Members:
+    """One of this rank's groups."""
+    if not state.initialized:
+        raise SMPNotInitialized
+    return state.groups[group]
+
+
 def group_ranks(group: CommGroup) -> tuple[int, ...]:
     """The ranks of one of this rank's groups."""
-    if not state.initialized:
-        raise SMPNotInitialized
-    return state.groups[group][0]
-
-
-def process_group(group: CommGroup) -> Any:
-    """torch.distributed's process group of one of this rank's groups."""
-    if not state.initialized:
-        raise SMPNotInitialized
-    return state.groups[group][1]
+    return members(group).ranks
 
 
 def _accessors(
@@ -191,7 +205,7 @@ def _accessors(
         return list(group_ranks(group))
 
     def torch_group() -> Any:
-        return process_group(group)
+        return members(group).tensors
 
     return rank_in_group, group_size, ranks, torch_group
 
@@ -263,7 +277,7 @@ def exchanged(obj: Any, group: CommGroup, what: str) -> list[Any]:
     ranks = group_ranks(group)
     gathered: list[Any] = [None] * len(ranks)
     with state.watch.waiting(what, ranks, together=True), state.watch.explain_errors(ranks):
-        dist.all_gather_object(gathered, (what, obj), group=process_group(group))
+        dist.all_gather_object(gathered, (what, obj), group=members(group).control)
     for other, (called, _) in zip(ranks, gathered, strict=True):
         if called != what:
             raise RankLost(mismatched_calls(dist.get_rank(), what, other, called))
@@ -276,7 +290,7 @@ def reduced(value: float, operation: Any, what: str) -> float:
         return value
     total, ranks = torch.tensor(value, dtype=torch.float64), group_ranks(PP_GROUP)
     with state.watch.waiting(what, ranks), state.watch.explain_errors(ranks):
-        dist.all_reduce(total, operation, group=process_group(PP_GROUP))
+        dist.all_reduce(total, operation, group=members(PP_GROUP).control)
     return float(total)
 
 
@@ -285,14 +299,14 @@ def broadcast(obj: Any, group: CommGroup) -> None:
     for other in group_ranks(group):
         if other != dist.get_rank():
             with state.watch.waiting(_PAIR, [other]), state.watch.explain_errors([other]):
-                dist.send_object_list([obj], other)
+                dist.send_object_list([obj], other, group=members(WORLD).control)
 
 
 def send(obj: Any, dest_rank: int, rank_type: RankType) -> None:
     """Send a picklable object to one rank, which calls `recv_from`."""
     other = _global_rank(dest_rank, rank_type)
     with state.watch.waiting(_PAIR, [other]), state.watch.explain_errors([other]):
-        dist.send_object_list([obj], other)
+        dist.send_object_list([obj], other, group=members(WORLD).control)
 
 
 def recv_from(src_rank: int, rank_type: RankType) -> Any:
@@ -300,5 +314,5 @@ def recv_from(src_rank: int, rank_type: RankType) -> Any:
     received: list[Any] = [None]
     other = _global_rank(src_rank, rank_type)
     with state.watch.waiting(_PAIR, [other]), state.watch.explain_errors([other]):
-        dist.recv_object_list(received, other)
+        dist.recv_object_list(received, other, group=members(WORLD).control)
     return received[0]

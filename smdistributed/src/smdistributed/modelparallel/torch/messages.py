@@ -9,7 +9,23 @@ from typing import NamedTuple
 
 import torch
 
-from .wire import Meta
+
+class Meta(NamedTuple):
+    """Shape and type of a tensor: enough to allocate memory for it."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    requires_grad: bool = False
+
+    @property
+    def bytes(self) -> int:
+        """Size of the tensor's data in bytes."""
+        return self.dtype.itemsize * torch.Size(self.shape).numel()
+
+
+def meta_of(tensor: torch.Tensor) -> Meta:
+    """The Meta of a tensor."""
+    return Meta(tuple(tensor.shape), tensor.dtype, tensor.requires_grad)
 
 
 class Modes(NamedTuple):

@@ -20,14 +20,16 @@ from .coordinator import OutsideStep, Schedule
 from .gathering import gathered
 from .gradients import GradientExchange, broadcast_all, clip
 from .groups import (
+    DP_GROUP,
     PP_GROUP,
     SMPNotInitialized,
+    backend_for,
     dp_size,
     get_dp_group,
     get_dp_process_group,
     get_pp_group,
-    get_pp_process_group,
     get_world_group,
+    members,
     pp_rank,
     pp_size,
     rank,
@@ -41,7 +43,7 @@ from .replica_buffers import ReplicaBuffers
 from .seeds import install_random_streams
 from .stand_in import offload_parameter
 from .state import state
-from .wire import Wire, nccl_groups
+from .wire import Wire, direction_groups
 
 Hook = Callable[[Any, Any], Any]
 
@@ -94,7 +96,7 @@ class DistributedModel(nn.Module):
         self._after_partition: OrderedDict[int, Hook] = OrderedDict()
         self._after_step: OrderedDict[int, Hook] = OrderedDict()
         self.steps = 0
-        replicas = get_dp_process_group() if state.parameters.ddp and dp_size() > 1 else None
+        replicas = members(DP_GROUP) if state.parameters.ddp and dp_size() > 1 else None
         shared = broadcast_buffers and replicas is not None
         self._replica_buffers = ReplicaBuffers(module, self.local_named_buffers, shared=shared)
         self._exchange = GradientExchange(
@@ -135,9 +137,10 @@ class DistributedModel(nn.Module):
         place_checkpoints(self.module, self._plan)
         ranks, own_partition = get_pp_group(), pp_rank()
         pipelines = state.topology.groups(state.topology.pp_group)
-        control = get_pp_process_group()
-        over_gloo = device.type == "cpu" or state.parameters.ddp_dist_backend == "gloo"
-        self._wire = Wire(control, None if over_gloo else nccl_groups(pipelines, rank()), device)
+        over_gloo = backend_for(device.type) == "gloo"
+        self._wire = Wire(
+            members(PP_GROUP).control, None if over_gloo else direction_groups(pipelines, rank(), device), device
+        )
         named: dict[str, Any] = {**dict(self.module.named_modules()), **dict(self.module.named_parameters())}
         for name, parameter in list(self.module.named_parameters()):
             if self._owners[name] != own_partition:

@@ -8,12 +8,12 @@ import torch
 from torch import nn
 
 from .coordinator import Coordinator, Schedule
-from .messages import Hello, StepOutcome
+from .messages import Hello, StepOutcome, meta_of
 from .remote import pack, unpack
 from .seeds import mixed, seeded
 from .server import ModuleServer
 from .stand_in import call_in_runs, can_run_at_once, redirect_module, runs
-from .wire import Wire, meta_of
+from .wire import Wire
 
 Bodies = Callable[[], Sequence[Callable[[], Any]]]
 """Splits the batch and returns the step function per microbatch. Called only on the rank that runs the step."""

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
-from .wire import Meta
+from .messages import Meta
 
 
 class Handle:

@@ -1,7 +1,8 @@
 """The owner of modules: handles the coordinator's requests in order.
 
-A thread reads requests ahead and starts to receive their tensors, so that transfers overlap with computation. A failure
-does not stop the loop, so that no rank waits forever: until the end of the step it sends payloads without data, and
+A thread reads requests ahead. Over gloo it also starts to receive their tensors, so that transfers overlap with
+computation; over NCCL the loop does, because receives and sends must start in the order of the requests. A failure does
+not stop the loop, so that no rank waits forever: until the end of the step it sends payloads without data, and
 then the traceback.
 """
 
@@ -35,11 +36,12 @@ from .messages import (
     ServerStatus,
     StepOutcome,
     in_modes,
+    meta_of,
 )
 from .remote import GradientHolder, arrive, pack, same_form, unpack, version
 from .seeds import seeded
 from .stand_in import local_parameters
-from .wire import Incoming, Poisoned, TransferError, Wire, meta_of
+from .wire import Incoming, Poisoned, TransferError, Wire
 
 MOST_FORMS = 4096
 """The most forms of results to remember."""
@@ -113,15 +115,16 @@ class ModuleServer:
         if opening.error:
             self._wire.drain()
             raise StepMismatch(opening.error)
-        requests: queue.SimpleQueue[tuple[Request, list[Incoming]] | BaseException] = queue.SimpleQueue()
+        requests: queue.SimpleQueue[tuple[Request, list[Incoming] | None] | BaseException] = queue.SimpleQueue()
         threading.Thread(target=self._read_ahead, args=(requests,), daemon=True).start()
         while True:
             item = requests.get()
             if isinstance(item, BaseException):
                 raise item
-            if isinstance(item[0], Finish):
+            request, incoming = item
+            if isinstance(request, Finish):
                 break
-            self._handlers[type(item[0])](*item)
+            self._handlers[type(request)](request, self._expect(request) if incoming is None else incoming)
         return self._end()
 
     def _end(self) -> tuple[StepOutcome, list[Any]]:
@@ -139,7 +142,7 @@ class ModuleServer:
             request = None
             while not isinstance(request, Finish):
                 request = self._wire.receive(self._coordinator)
-                requests.put((request, self._expect(request)))
+                requests.put((request, None if self._wire.in_one_order else self._expect(request)))
         except BaseException as error:  # passed on to the loop, which waits for this thread
             requests.put(error)
 

@@ -5,11 +5,22 @@ Scripts read it as `smp.state`: `smp.state.cfg.fp16`, `smp.state.model`.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..parameters import ModelParallelParameters
 from .topology import Topology
 from .watch import Watch
+
+
+class Members(NamedTuple):
+    """One of this rank's groups: its ranks in WORLD, and its process groups.
+
+    tensors: for the model's tensors. control: over gloo, for objects; the same one if that uses gloo on the CPU.
+    """
+
+    ranks: tuple[int, ...]
+    tensors: Any
+    control: Any
 
 
 @dataclass
@@ -21,11 +32,11 @@ class ModuleManager:
 
 @dataclass
 class ProcessState:
-    """Set by `init`, DistributedModel and DistributedOptimizer. groups: kind of group → ranks and process group."""
+    """Set by `init`, DistributedModel and DistributedOptimizer. groups: kind of group → its Members."""
 
     parameters: ModelParallelParameters = field(default_factory=ModelParallelParameters)
     topology: Topology = field(default_factory=lambda: Topology(1))
-    groups: Mapping[Any, tuple[tuple[int, ...], Any]] = field(default_factory=dict)
+    groups: Mapping[Any, Members] = field(default_factory=dict)
     model: Any = None
     optimizer: Any = None
     initialized: bool = False

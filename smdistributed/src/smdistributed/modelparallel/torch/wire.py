@@ -1,19 +1,20 @@
-"""The traffic between two ranks: control messages over gloo, and payloads of tensors over NCCL or gloo.
+"""The traffic between two ranks: control messages over gloo, payloads of tensors over gloo or a GPU's NCCL.
 
-A control message is pickled into one frame; the body of a long one follows in a second frame. Messages arrive in the
+A control message is one frame; the body of a long one follows in a second frame. Messages arrive in the
 order in which they were sent. A payload is one buffer: a header with the transfer's number, then the tensors. Neither
 NCCL nor gloo with a single tag distinguishes transfers, so both ends must issue them in the same order; the number
 detects mistakes.
 """
 
 import itertools
-import pickle
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from .codec import decode, encode
+from .messages import Meta
 from .sends import Sends
 from .state import state
 
@@ -23,24 +24,6 @@ _PREFIX, _ALIGNMENT, _WORD = 16, 16, 8
 _CONTROL, _TENSORS, _OVERFLOW = 11, 12, 1000
 """Tags of gloo, which separate the kinds of traffic within one group."""
 _FINE, _POISON = 0, 1
-
-
-class Meta(NamedTuple):
-    """Shape and type of a tensor: enough to allocate memory for it."""
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    requires_grad: bool = False
-
-    @property
-    def bytes(self) -> int:
-        """Size of the tensor's data in bytes."""
-        return self.dtype.itemsize * torch.Size(self.shape).numel()
-
-
-def meta_of(tensor: torch.Tensor) -> Meta:
-    """The Meta of a tensor."""
-    return Meta(tuple(tensor.shape), tensor.dtype, tensor.requires_grad)
 
 
 class TransferError(RuntimeError):
@@ -144,14 +127,14 @@ class IncomingMessage:
             self._work.wait()
             size, tag = self._buffer[:_PREFIX].view(torch.int64).tolist()
             body = self._overflow(size, tag) if tag else self._buffer[_PREFIX : _PREFIX + size]
-        return pickle.loads(body.numpy().tobytes())
+        return decode(body.numpy().tobytes())
 
 
 class Wire:
     """This rank's connections to the other ranks of its pipeline.
 
-    control: a process group with gloo. tensors: the group for payloads in each direction; None: `control`, through the
-    host's memory. Ranks are numbered as in WORLD.
+    control: a process group with gloo. tensors: the group for payloads in each direction, `direction_groups`; None:
+    `control`, through the host's memory. Ranks are numbered as in WORLD.
     """
 
     def __init__(self, control: Any, tensors: Mapping[tuple[int, int], Any] | None, device: torch.device) -> None:
@@ -164,7 +147,7 @@ class Wire:
 
     def send(self, destination: int, message: Any) -> None:
         """Send a control message; returns at once."""
-        body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+        body = encode(message)
         tag = next(self._overflows) if len(body) > FRAME - _PREFIX else 0
         prefix = len(body).to_bytes(_WORD, "little") + tag.to_bytes(_WORD, "little")
         self._post(bytearray(prefix if tag else prefix + body), destination, _CONTROL)
@@ -196,37 +179,50 @@ class Wire:
             buffer = poison(transfer, metas, self._payload_device)
         else:
             buffer = fill(transfer, metas, tensors, self._payload_device)
-        self._send(buffer, destination, self._group(self.rank, destination), _TENSORS)
+        if self._tensors is None:
+            self._send(buffer, destination, _TENSORS)
+        else:  # torch keeps the buffer until it was sent; waiting would stop the GPU's stream until then
+            with state.watch.explain_errors([destination]):
+                dist.isend(buffer, destination, group=self._tensors[self.rank, destination])
         self.sent_bytes += sum(meta.bytes for meta in metas)
 
     def expect_tensors(self, source: int, transfer: int, metas: Sequence[Meta]) -> Incoming:
         """Start to receive the next payload of a rank. Payloads arrive in the order of these calls."""
         buffer = torch.empty(layout(metas)[1], dtype=torch.uint8, device=self._payload_device)
         with state.watch.explain_errors([source]):
-            work = dist.irecv(buffer, source, group=self._group(source, self.rank), tag=_TENSORS)
+            if self._tensors is None:
+                work = dist.irecv(buffer, source, group=self._control, tag=_TENSORS)
+            else:
+                work = dist.irecv(buffer, source, group=self._tensors[source, self.rank])
         return Incoming(work, buffer, transfer, metas, (source, self.device))
+
+    @property
+    def in_one_order(self) -> bool:
+        """Whether every rank must start its sends and receives of payloads in the order of the requests.
+
+        Over NCCL they run in the order in which they were started, so different orders on two ranks would block both.
+        """
+        return self._tensors is not None
 
     def drain(self) -> None:
         """Wait until everything was sent."""
         self._sends.drain()
 
-    def _group(self, source: int, destination: int) -> Any:
-        return self._control if self._tensors is None else self._tensors[source, destination]
-
     def _post(self, content: bytearray, destination: int, tag: int) -> None:
-        self._send(torch.frombuffer(content, dtype=torch.uint8), destination, self._control, tag)
+        self._send(torch.frombuffer(content, dtype=torch.uint8), destination, tag)
 
-    def _send(self, buffer: torch.Tensor, destination: int, group: Any, tag: int) -> None:
+    def _send(self, buffer: torch.Tensor, destination: int, tag: int) -> None:
         with state.watch.explain_errors([destination]):
-            work = dist.isend(buffer, destination, group=group, tag=tag)
+            work = dist.isend(buffer, destination, group=self._control, tag=tag)
         self._sends.add(work, buffer, destination)
 
 
-def nccl_groups(pipelines: Sequence[Sequence[int]], rank: int) -> dict[tuple[int, int], Any]:
+def direction_groups(pipelines: Sequence[Sequence[int]], rank: int, device: torch.device) -> dict[tuple[int, int], Any]:
     """A rank's groups for GPU tensors, by source and destination. Every rank calls this.
 
-    Each direction has its own group of two, because NCCL runs the sends and receives of a group in order: two ranks
-    that send to each other in one group would deadlock.
+    Each direction has its own group of two, so that tensors of one direction do not wait for those of the other. The
+    first use of a group over NCCL blocks until the other rank uses it as well, so it happens here, on all ranks in one
+    order.
     """
     groups = {}
     for ranks in pipelines:
@@ -234,4 +230,10 @@ def nccl_groups(pipelines: Sequence[Sequence[int]], rank: int) -> dict[tuple[int
             group = dist.new_group(list(pair))
             if rank in pair:
                 groups[pair] = group
+    for (source, destination), group in groups.items():
+        first = torch.zeros(1, device=device)
+        if rank == source:
+            dist.send(first, destination, group=group)
+        else:
+            dist.recv(first, source, group=group)
     return groups

@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
+import rank_jobs
 
-from berth.train.startup import gloo_threads
+from berth.smdistributed import gloo_threads
 
 PR_SET_NAME = 15
 
@@ -49,16 +50,30 @@ def test_wait_ignores_ended_threads(tmp_path: Path) -> None:
     gloo_threads.wait(tmp_path)
 
 
-@pytest.mark.slow
-def test_python_with_torch_waits_at_exit() -> None:
-    code = """
-from berth.train.startup import gloo_threads, start_hook
+IDLE = """
+import sys
+sys.path.insert(0, {top!r})
+from smdistributed import gloo_threads
 gloo_threads.wait = lambda: print("at rest")
-start_hook.start({})
-import torch.distributed
+{use}
 print("done")
 """
-    result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+USES = {
+    "model parallel": "import smdistributed.modelparallel.torch as smp; smp.init()",
+    "data parallel": """
+import smdistributed.dataparallel.torch.torch_smddp, torch.distributed as dist
+dist.init_process_group("smddp", store=dist.HashStore(), rank=0, world_size=1)
+""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_library_waits_at_exit(use: str, tmp_path: Path) -> None:
+    code = IDLE.format(top=str(rank_jobs.on_path(tmp_path)), use=use)
+    result = subprocess.run(
+        [sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True, env=rank_jobs.environment(tmp_path)
+    )
     assert result.stdout == "done\nat rest\n"
 
 
