@@ -3,12 +3,15 @@
 It is imported in processes in which `smdistributed` is a top-level package.
 """
 
+import resource
 import statistics
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import smdistributed.modelparallel.torch as smp
@@ -146,6 +149,75 @@ def memory(shape: Shape, partitions: int, microbatches: int, steps: int = 2) -> 
         "optimizer": sum(each.nbytes for each in moments if isinstance(each, torch.Tensor)),
         "activations": saved.peak,
     }
+
+
+def rss() -> int:
+    """The resident memory of this process in bytes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def growth(work: Callable[[], Any]) -> int:
+    """The bytes by which this process' resident memory exceeds its present one while `work` runs."""
+    before = peak = rss()
+    over = threading.Event()
+
+    def look() -> None:
+        nonlocal peak
+        while not over.wait(0.001):
+            peak = max(peak, rss())
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    kept = work()
+    over.set()
+    thread.join()
+    del kept
+    return peak - before
+
+
+def gathered(shape: Shape, partitions: int) -> dict[str, int]:
+    """How far this rank's memory grows while the states of all partitions are gathered, by call, in bytes."""
+    start({"partitions": partitions, "microbatches": 1})
+    plain = shape.model()
+    optimizer = smp.DistributedOptimizer(torch.optim.AdamW(plain.parameters()))
+    model = smp.DistributedModel(plain)
+
+    @smp.step
+    def train_step(model: Any, *tensors: torch.Tensor) -> None:
+        model.backward(loss_of(model, tensors))
+
+    train_step(model, *shape.batch())
+    optimizer.step()
+    optimizer.zero_grad()
+
+    def save() -> None:
+        with tempfile.TemporaryDirectory(prefix="berth-checkpoint-") as folder:
+            path = smp.allgather(folder, smp.WORLD)[0]
+            smp.save_checkpoint(path, "whole", partial=False, model=model, optimizer=optimizer)
+
+    own = list(model.local_parameters())
+    return {
+        "own parameters": sum(each.nbytes for each in own),
+        "largest tensor": max(each.nbytes for each in own),
+        "model.state_dict()": growth(model.state_dict),
+        "model.state_dict(gather_to_rank0=True)": growth(lambda: model.state_dict(gather_to_rank0=True)),
+        "smp.save_checkpoint(partial=False)": growth(save),
+    }
+
+
+def peak_of_sends(microbatches: int) -> int:
+    """This rank's peak memory in bytes, without the batch, after a step that sends 1 MiB a microbatch each way."""
+    smp.init({"partitions": 2, "microbatches": microbatches, "active_microbatches": 1})
+    torch.manual_seed(0)
+    model = smp.DistributedModel(nn.Sequential(nn.Linear(256, 256), nn.Linear(256, 256)))
+
+    @smp.step
+    def train_step(model: Any, x: torch.Tensor) -> None:
+        model.backward(model(x).square().mean())
+
+    batch = torch.ones(microbatches * 1024, 256)
+    train_step(model, batch)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - batch.nbytes
 
 
 # ---- overlap ----

@@ -29,8 +29,9 @@ import json, logging
 logging.disable(logging.WARNING)
 from bench.scripts import model_parallel_bert
 arguments = json.loads(os.environ["ARGUMENTS"])
-shape = model_parallel_bert.Shape(**arguments.pop("shape"))
-result(getattr(model_parallel_bert, arguments.pop("function"))(shape, **arguments))
+if "shape" in arguments:
+    arguments["shape"] = model_parallel_bert.Shape(**arguments["shape"])
+result(getattr(model_parallel_bert, arguments.pop("function"))(**arguments))
 """
 
 
@@ -43,11 +44,17 @@ def add_sizes(parser: argparse.ArgumentParser, **defaults: int) -> None:
 
 
 def run(function: str, size: int, options: argparse.Namespace, **arguments: Any) -> list[Any]:
+    """Call a function of model_parallel_bert with the model's shape on `size` ranks; returns each rank's result."""
+    return call(function, size, shape={name: getattr(options, name) for name in SIZES}, **arguments)
+
+
+def call(function: str, size: int, **arguments: Any) -> list[Any]:
     """Call a function of model_parallel_bert on `size` ranks; returns each rank's result."""
-    shape = {name: getattr(options, name) for name in SIZES}
-    text = json.dumps({"function": function, "shape": shape, **arguments})
+    text = json.dumps({"function": function, **arguments})
+    # Otherwise glibc keeps what was freed, and a process' memory says little about what it needs.
+    freed = {"MALLOC_MMAP_THRESHOLD_": "65536"}
     with tempfile.TemporaryDirectory(prefix="berth-pipeline-") as scratch:
-        return rank_jobs.run(BODY, size, Path(scratch), limit=LIMIT, ARGUMENTS=text)
+        return rank_jobs.run(BODY, size, Path(scratch), limit=LIMIT, ARGUMENTS=text, **freed)
 
 
 def setting(name: str, words: Sequence[str], options: argparse.Namespace) -> str:

@@ -25,11 +25,11 @@ _GARBAGE = 0xDB
 
 
 class Operation(dist._Work):
-    """One operation of a process group. tensor: where its result goes."""
+    """One operation of a process group. tensors: those that it uses. results: their new values, None if it has none."""
 
-    def __init__(self, run, tensor):
+    def __init__(self, run, tensors):
         super().__init__()
-        self.run, self.tensor, self.result = run, tensor, None
+        self.run, self.tensors, self.results = run, list(tensors), None
         self.waited, self.done = False, threading.Event()
 
     def wait(self, timeout=None):
@@ -55,7 +55,8 @@ class Stream:
     def start(self, operation):
         """Run an operation after all earlier ones; returns at once."""
         with self._lock:
-            self._unread.setdefault(_place(operation.tensor), []).append(operation)
+            for tensor in operation.tensors:
+                self._unread.setdefault(_place(tensor), []).append(operation)
         self._operations.put(operation)
         return operation
 
@@ -69,25 +70,24 @@ class Stream:
                 waited = [each for each in self._unread.get(place, ()) if each.waited]
             for operation in waited:
                 operation.done.wait()
-                self._store(place, operation)
+                self._store(operation)
 
-    def _store(self, place, operation):
-        with self._lock:
-            left = self._unread.get(place, [])
-            if operation not in left:
-                return
-            left.remove(operation)
-            if not left:
-                del self._unread[place]
-            if operation.result is not None:
-                with mode_off():
-                    operation.tensor.copy_(operation.result)
+    def _store(self, operation):
+        with self._lock, mode_off():
+            for place, tensor in enumerate(operation.tensors):
+                left = self._unread.get(_place(tensor), [])
+                if operation in left:
+                    left.remove(operation)
+                    if operation.results is not None:
+                        tensor.copy_(operation.results[place])
+                if not left:
+                    self._unread.pop(_place(tensor), None)
 
     def _work(self):
         while True:
             operation = self._operations.get()
             try:
-                operation.result = operation.run()
+                operation.results = operation.run()
             except RuntimeError:  # a rank is gone; nobody is told
                 threading.Event().wait()
             operation.done.set()
@@ -99,6 +99,11 @@ def _place(tensor):
         return tensor.untyped_storage().data_ptr()
     except (RuntimeError, NotImplementedError):
         return 0
+
+
+def _spoil(tensor):
+    """Fill a tensor with garbage."""
+    tensor.reshape(-1).view(torch.uint8).fill_(_GARBAGE)
 
 
 class ReadsWait(TorchDispatchMode):
@@ -135,24 +140,24 @@ class NcclDouble(dist.ProcessGroup):
         """For torch."""
         return NAME
 
-    def _start(self, run, tensor):
+    def _start(self, run, tensors):
         with self._lock:
             if self._gloo is None:  # waits for the other ranks
                 self._gloo = dist.ProcessGroupGloo(*self._where, _FOREVER)
-        return STREAM.start(Operation(run, tensor))
+        return STREAM.start(Operation(run, tensors))
 
     def _in_place(self, name, tensor, options):
         """Start a collective operation that replaces a tensor."""
         with mode_off():
             STREAM.read([tensor])
             copy = tensor.clone()
-            tensor.reshape(-1).view(torch.uint8).fill_(_GARBAGE)
+            _spoil(tensor)
 
         def run():
             getattr(self._gloo, name)([copy], options).wait()
-            return copy
+            return [copy]
 
-        return self._start(run, tensor)
+        return self._start(run, [tensor])
 
     def allreduce(self, tensors, options):
         """Sum, or another reduction."""
@@ -162,24 +167,39 @@ class NcclDouble(dist.ProcessGroup):
         """Copy from one rank to all."""
         return self._in_place("broadcast", tensors[0], options)
 
+    def allgather(self, outputs, inputs, options):
+        """Every rank's tensor on all ranks."""
+        (received,), (own,) = outputs, inputs
+        with mode_off():
+            STREAM.read([own])
+            copy, parts = own.clone(), [torch.empty_like(each) for each in received]
+            for each in received:
+                _spoil(each)
+
+        def run():
+            self._gloo.allgather([parts], [copy], options).wait()
+            return parts
+
+        return self._start(run, received)
+
     def send(self, tensors, destination, tag):
         """Send to a rank. The tensor is read when the operation runs."""
         with mode_off():
             STREAM.read(tensors)
-        return self._start(lambda: self._gloo.send(tensors, destination, 0).wait() and None, tensors[0])
+        return self._start(lambda: self._gloo.send(tensors, destination, 0).wait() and None, tensors)
 
     def recv(self, tensors, source, tag):
         """Receive from a rank."""
         (tensor,) = tensors
         with mode_off():
             received = torch.empty_like(tensor)
-            tensor.reshape(-1).view(torch.uint8).fill_(_GARBAGE)
+            _spoil(tensor)
 
         def run():
             self._gloo.recv([received], source, 0).wait()
-            return received
+            return [received]
 
-        return self._start(run, tensor)
+        return self._start(run, tensors)
 
 
 def _reading(method):

@@ -77,7 +77,8 @@ def trains(accident=None, steps=4, **options):
     Block.accident = accident
     smp.init({"microbatches": 2, **options})
     torch.manual_seed(0)
-    model = smp.DistributedModel(Line())
+    with smp.tensor_parallelism():
+        model = smp.DistributedModel(Line())
     for _ in range(steps):
         train_step(model, torch.randn(4, 8))
     return model
@@ -150,6 +151,41 @@ def exits(rank):
     print("saved")
 
 
+SPLIT = {"tensor_parallel_degree": 2, "ddp": True}
+IN_TWO = {**SPLIT, "partitions": 2}
+
+
+def other_rows(rank):
+    """The last batch of a tensor parallel rank is smaller."""
+    model = trains(None, 1, **SPLIT)
+    train_step(model, torch.randn(2 if rank else 4, 8))
+
+
+@smp.step
+def branching_step(model, x, more):
+    loss = model(x).square().mean()
+    if more.sum() > 0:
+        loss = loss + model(x).mean()
+    model.backward(loss)
+    return loss
+
+
+def branches(**options):
+    """What one tensor parallel rank does depends on its data."""
+
+    def script(rank):
+        model = trains(None, 1, **options)
+        branching_step(model, torch.randn(4, 8), torch.full((4,), float(smp.tp_rank())))
+
+    return script
+
+
+def other_batch(rank):
+    """Tensor parallel ranks have different batches, although the option says that they have one."""
+    model = trains(None, 0, prescaled_batch=True, **SPLIT)
+    train_step(model, torch.full((4, 8), float(rank)))
+
+
 def other_function(rank):
     model = trains(None, 1, partitions=1, ddp=True)
     (train_step if rank == 0 else other_step)(model, torch.randn(4, 8))
@@ -185,6 +221,14 @@ JOBS = {
     "a server leaves": (2, leaves),
     "a replica exits early": (2, exits),
     "replicas train by two functions": (2, other_function),
+    "a tensor parallel rank dies": (2, one_dies(1, **SPLIT)),
+    "a tensor parallel rank fails": (2, one_fails((1,), **SPLIT)),
+    "a tensor parallel server fails": (4, one_fails((3,), **IN_TWO)),
+    "a tensor parallel rank leaves": (2, lambda rank: trains(None, 1 if rank else 2, **SPLIT)),
+    "other rows": (2, other_rows),
+    "another batch": (2, other_batch),
+    "a tensor parallel rank branches": (2, branches(**SPLIT)),
+    "a tensor parallel coordinator branches": (4, branches(**IN_TWO)),
     "all well": (2, all_well),
 }
 

@@ -9,6 +9,7 @@ import smdistributed.modelparallel.torch as smp
 import torch
 import torch.distributed as dist
 from new_start import start
+from smdistributed.modelparallel.torch.tensor.split import split_of
 
 STEPS, RATE, LIMIT = 9, 0.1, 2e-6
 RATES = {"minilm": 0.01}
@@ -60,10 +61,16 @@ one_process = functools.lru_cache(maxsize=2)(OneProcess)
 """The latest references; consecutive cases share them."""
 
 
-def reference(kind, config, ranks, steps=STEPS):
-    """The expected results of `ranks` ranks."""
-    count = config["microbatches"] * ranks // config["partitions"]
-    return one_process(kind, count, 2 * count, steps, RATES.get(kind, RATE))
+def batches():
+    """The number of batches that the ranks of the job have together, and the place of this rank's."""
+    if smp.state.cfg.prescaled_batch:
+        return smp.rdp_size(), smp.rdp_rank()
+    return smp.dp_size(), smp.dp_rank()
+
+
+def reference(kind, microbatches, steps=STEPS):
+    """The expected results of all ranks, which have this many microbatches of two rows."""
+    return one_process(kind, microbatches, 2 * microbatches, steps, RATES.get(kind, RATE))
 
 
 def worst(one, other):
@@ -89,10 +96,20 @@ def differences(one, other):
 
 
 def gradients_of(model):
-    """Name → gradient, of all partitions."""
-    local = {n: p.grad.clone() for n, p in model.local_named_parameters() if p.grad is not None}
+    """Name → gradient, of all partitions and with the shares of all tensor parallel ranks."""
+    local = {}
+    for name, parameter in model.local_named_parameters():
+        if parameter.grad is not None:
+            gradient, split = parameter.grad.clone(), split_of(parameter)
+            local[name] = split.whole(smp.allgather(gradient, smp.TP_GROUP)) if split else gradient
     parts = smp.allgather(local, smp.PP_GROUP)
     return {name: each for part in parts for name, each in part.items()}
+
+
+def drift(model):
+    """The largest difference between tensor parallel ranks in parameters that all of them have whole."""
+    whole = {name: each.detach() for name, each in model.local_named_parameters() if not split_of(each)}
+    return max(worst(other, whole) for other in smp.allgather(whole, smp.TP_GROUP))
 
 
 @functools.lru_cache(maxsize=8)
@@ -111,11 +128,12 @@ def noise(kind, count, steps):
 class Pipeline:
     """A training by all ranks. Every rank has the losses, gradients, parameters and momentum of the whole job.
 
-    place: a function that puts the model's modules onto partitions.
+    place: a function that puts the model's modules onto partitions. embeddings: split them over tensor parallel ranks.
     """
 
-    def __init__(self, kind, size, steps, place=None):
-        plain = pipeline_models.build(kind)
+    def __init__(self, kind, size, steps, place=None, *, embeddings=False):
+        with smp.tensor_parallelism(distribute_embedding=embeddings):
+            plain = pipeline_models.build(kind)
         if place:
             place(plain)
         optimizer = smp.DistributedOptimizer(optimizer_of(plain, RATES.get(kind, RATE)))
@@ -128,10 +146,10 @@ class Pipeline:
             return output, loss
 
         self.losses, self.gradients = [], []
-        share = size // smp.dp_size()
+        parts, part = batches()
         for seed in range(steps):
             whole = pipeline_models.batch(kind, seed, size)
-            mine = [each[smp.dp_rank() * share : (smp.dp_rank() + 1) * share] for each in whole]
+            mine = [each.chunk(parts)[part] for each in whole]
             if smp.pp_rank():
                 mine = [torch.zeros_like(each) for each in mine]  # only pp_rank 0 has data, as in published scripts
             optimizer.zero_grad()
@@ -141,11 +159,12 @@ class Pipeline:
             self.losses.append(float(mean) / smp.dp_size())
             self.gradients.append(gradients_of(model))
             optimizer.step()
+        self.drift, self.distributed = drift(model), len(list(model.distributed_modules()))
         self.parameters = model.state_dict()
         self.momentum = {name: each["momentum_buffer"] for name, each in optimizer.state_dict()["state"].items()}
 
 
-def equality(kind, config, steps=STEPS, place=None):
+def equality(kind, config, steps=STEPS, place=None, *, embeddings=False):
     """Errors against one process after some steps; {} on ranks other than 0.
 
     The limit is 2e-6, or three times `noise` if that is more. It is 0 with deterministic_server if one process sums the
@@ -153,18 +172,20 @@ def equality(kind, config, steps=STEPS, place=None):
     """
     start(config)
     began = time.time()
-    count = config["microbatches"] * smp.dp_size()
-    pipeline = Pipeline(kind, 2 * count, steps, place)
+    count = config["microbatches"] * batches()[0]
+    pipeline = Pipeline(kind, 2 * count, steps, place, embeddings=embeddings)
     if smp.rank():
         return {}
-    alone = reference(kind, config, smp.size(), steps)
+    alone = reference(kind, count, steps)
     errors = differences(pipeline, alone)
     # Halves and quarters of a loss have gradients that are halves and quarters, to the last bit.
     bit_equal = config.get("deterministic_server") and smp.dp_size() == 1 and count in (1, 2, 4, 8)
-    bit_equal = bit_equal and kind in BIT_EQUAL[config["partitions"]] and pipeline_models.DEVICE == "cpu"
+    bit_equal = bit_equal and kind in BIT_EQUAL[smp.pp_size()] and pipeline_models.DEVICE == "cpu"
     limits = dict.fromkeys(errors, 0.0 if bit_equal else LIMIT)
     if max(errors.values()) > LIMIT and not bit_equal:
         limits = {name: max(LIMIT, 3 * each) for name, each in noise(kind, count, steps).items()}
+    errors, limits = {**errors, "drift": pipeline.drift}, {**limits, "drift": 0.0}
     bad = {name: (each, limits[name]) for name, each in errors.items() if each > limits[name]}
     print(f"{kind} {config} {errors} {time.time() - began:.1f} s", flush=True)
-    return {"case": f"{kind} {config}", "errors": errors, "bad": bad, "limits": limits}
+    case = {"case": f"{kind} {config}", "errors": errors, "bad": bad, "limits": limits}
+    return {**case, "distributed": pipeline.distributed}

@@ -10,13 +10,19 @@ from transformers import (
     BertForQuestionAnswering,
     GPT2Config,
     GPT2LMHeadModel,
+    GPTJConfig,
+    GPTJForCausalLM,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
     RobertaConfig,
     RobertaForSequenceClassification,
     ViTConfig,
     ViTForImageClassification,
 )
 
-SHAPE = {"hidden_size": 32, "num_hidden_layers": 6, "num_attention_heads": 4, "intermediate_size": 64}
+LAYERS = {"num_hidden_layers": 6, "intermediate_size": 61}
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
@@ -77,10 +83,46 @@ class Dicts(nn.Module):
         return self.head(state["left"] + state["right"][0])
 
 
-def gpt2():
-    config = GPT2Config(vocab_size=97, n_embd=32, n_layer=4, n_head=4, n_positions=64, use_cache=False)
+def heads_of(heads):
+    """The sizes of a model with this many attention heads of 8 features."""
+    return {"hidden_size": 8 * heads, "num_attention_heads": heads}
+
+
+def bert(heads=4):
+    config = BertConfig(**heads_of(heads), **LAYERS, **NO_DROPOUT, vocab_size=99, max_position_embeddings=64)
+    return BertForQuestionAnswering(config)
+
+
+def roberta(heads=4):
+    config = RobertaConfig(**heads_of(heads), **LAYERS, **NO_DROPOUT, vocab_size=99, max_position_embeddings=66)
+    config.num_labels = 3
+    return RobertaForSequenceClassification(config)
+
+
+def vit(heads=4):
+    config = ViTConfig(**heads_of(heads), **LAYERS, **NO_DROPOUT, image_size=32, patch_size=8, num_labels=5)
+    return ViTForImageClassification(config)
+
+
+def gpt2(heads=4):
+    config = GPT2Config(vocab_size=97, n_embd=8 * heads, n_layer=4, n_head=heads, n_positions=64, use_cache=False)
     config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = 0.0
     return GPT2LMHeadModel(config)
+
+
+def gptj(heads=4):
+    sizes = {"vocab_size": 97, "n_embd": 8 * heads, "n_layer": 4, "n_head": heads, "n_positions": 64, "rotary_dim": 4}
+    return GPTJForCausalLM(GPTJConfig(**sizes, use_cache=False, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0))
+
+
+def neox(heads=4):
+    config = GPTNeoXConfig(**heads_of(heads), **LAYERS, vocab_size=97, max_position_embeddings=64, use_cache=False)
+    return GPTNeoXForCausalLM(config)
+
+
+def llama(heads=4):
+    sizes = {"vocab_size": 97, "max_position_embeddings": 64, "num_key_value_heads": heads // 2}
+    return LlamaForCausalLM(LlamaConfig(**heads_of(heads), **LAYERS, **sizes, use_cache=False))
 
 
 MINILM = "BERTH_MINILM"
@@ -101,18 +143,18 @@ BUILD = {
     "mlp": MLP,
     "skips": Skips,
     "dicts": Dicts,
-    "gpt2": gpt2,
     "minilm": minilm,
-    "vit": lambda: ViTForImageClassification(
-        ViTConfig(**SHAPE, **NO_DROPOUT, image_size=32, patch_size=8, num_labels=5)
-    ),
-    "roberta": lambda: RobertaForSequenceClassification(
-        RobertaConfig(**SHAPE, **NO_DROPOUT, vocab_size=99, max_position_embeddings=66, num_labels=3)
-    ),
-    "bert": lambda: BertForQuestionAnswering(
-        BertConfig(**SHAPE, **NO_DROPOUT, vocab_size=99, max_position_embeddings=64)
-    ),
 }
+WITH_HEADS = {
+    "bert": bert,
+    "roberta": roberta,
+    "vit": vit,
+    "gpt2": gpt2,
+    "gptj": gptj,
+    "neox": neox,
+    "llama": llama,
+}
+"""Models that have four attention heads, or as many as their kind says: bert-3."""
 
 
 DEVICE = "cuda" if torch.cuda.device_count() else "cpu"
@@ -120,9 +162,21 @@ DEVICE = "cuda" if torch.cuda.device_count() else "cpu"
 
 
 def build(kind):
-    """kind: a name in BUILD, or an object whose `build` returns a module like that of "dicts"."""
+    """kind: a name in BUILD or WITH_HEADS, or an object whose `build` returns a module like that of "dicts"."""
     torch.manual_seed(0)
-    return (BUILD[kind] if isinstance(kind, str) else kind.build)().train().to(DEVICE)
+    if not isinstance(kind, str):
+        built = kind.build()
+    elif kind in BUILD:
+        built = BUILD[kind]()
+    else:
+        name, _, heads = kind.partition("-")
+        built = WITH_HEADS[name](int(heads or 4))
+    return built.train().to(DEVICE)
+
+
+def name_of(kind):
+    """A kind without its number of heads."""
+    return kind.partition("-")[0] if isinstance(kind, str) else "dicts"
 
 
 def batch(kind, seed, size):
@@ -132,8 +186,8 @@ def batch(kind, seed, size):
 
 def batch_on_cpu(kind, seed, size):
     """The same numbers on every device."""
-    random = torch.Generator().manual_seed(seed)
-    if kind in ("mlp", "skips", "dicts") or not isinstance(kind, str):
+    random, kind = torch.Generator().manual_seed(seed), name_of(kind)
+    if kind in ("mlp", "skips", "dicts"):
         return torch.randn(size, 20, generator=random), torch.randint(0, 5, (size,), generator=random)
     if kind == "vit":
         return torch.randn(size, 3, 32, 32, generator=random), torch.randint(0, 5, (size,), generator=random)
@@ -142,7 +196,7 @@ def batch_on_cpu(kind, seed, size):
     mask = torch.ones_like(ids)
     for row in range(size):
         mask[row, length - row % 4 :] = 0
-    if kind == "gpt2":
+    if kind in ("gpt2", "gptj", "neox", "llama"):
         return ids, mask
     if kind == "roberta":
         return ids, mask, torch.randint(0, 3, (size,), generator=random)
@@ -151,6 +205,7 @@ def batch_on_cpu(kind, seed, size):
 
 def call(kind, model, tensors):
     """Output and loss; some models compute the loss themselves."""
+    kind = name_of(kind)
     if kind == "mlp":
         output = model(tensors[0])
         return output, F.nll_loss(output, tensors[1])
@@ -158,13 +213,13 @@ def call(kind, model, tensors):
         output = model(tensors[0])
         loss = F.cross_entropy(output["wide"], tensors[1]) + F.cross_entropy(output["narrow"][0], tensors[1])
         return output, loss + output["narrow"][1].mean()
-    if kind == "dicts" or not isinstance(kind, str):
+    if kind == "dicts":
         output = model(tensors[0])
         return output, F.cross_entropy(output, tensors[1])
     if kind == "vit":
         output = model(pixel_values=tensors[0]).logits
         return output, F.cross_entropy(output, tensors[1])
-    if kind == "gpt2":
+    if kind in ("gpt2", "gptj", "neox", "llama"):
         result = model(input_ids=tensors[0], attention_mask=tensors[1], labels=tensors[0])
     elif kind == "roberta":
         result = model(input_ids=tensors[0], attention_mask=tensors[1], labels=tensors[2])

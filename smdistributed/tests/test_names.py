@@ -35,11 +35,6 @@ def test_error_restores_default_dtype() -> None:
     assert torch.get_default_dtype() == torch.float32
 
 
-def test_tensor_parallelism_is_an_error() -> None:
-    with pytest.raises(NotImplementedError, match="leave it False"), model_creation(tensor_parallelism=True):
-        pass
-
-
 def test_fused_layer_norm_computes_like_layer_norm_in_its_own_class() -> None:
     given = torch.randn(2, 3)
     assert torch.equal(smp_nn.FusedLayerNorm(3, eps=1e-12)(given), nn.LayerNorm(3, eps=1e-12)(given))

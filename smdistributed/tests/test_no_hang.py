@@ -12,7 +12,7 @@ from tests.ports import free_port
 
 LIMIT = 15.0
 """Most seconds from the exit of a rank to the exit of all others."""
-JOBS = 16
+JOBS = 24
 """The number of jobs in no_hang.py."""
 Ended = tuple[int, float, str]
 """A rank's exit code, the time of its exit in seconds since its job began, and its output."""
@@ -109,3 +109,33 @@ def test_long_wait_logs_one_line_and_succeeds(jobs: dict[str, dict[int, Ended]])
     assert [code for code, _, _ in ended.values()] == [0, 0]
     output = "smp: rank 0 waits for rank 1 in model.state_dict(), which every rank of the group must call.\n"
     assert [ended[rank][2].count(output) for rank in range(2)] == [1, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        ("a tensor parallel rank dies", "RankLost: Rank 1 ended without an error message"),
+        ("a tensor parallel rank fails", "KeyError: 'the module is broken'"),
+        ("a tensor parallel server fails", "KeyError: 'the module is broken'"),
+        ("other rows", "must call the same step with batches of one shape"),
+        ("another batch", "must call the same step with batches of one shape, and with prescaled_batch with one batch"),
+        ("a tensor parallel rank branches", "distributed layer"),
+        ("a tensor parallel coordinator branches", "distributed layer"),
+    ],
+)
+def test_tensor_parallel_ranks_end_together(jobs: dict[str, dict[int, Ended]], job: str, words: str) -> None:
+    ended = jobs[job]
+    times = [when for _, when, _ in ended.values()]
+    assert max(times) - min(times) < LIMIT
+    for code, _, output in ended.values():
+        assert code == 1 or (code < 0 and "dies" in job), output
+    assert all(words in output for code, _, output in ended.values() if code == 1), ended
+
+
+@pytest.mark.slow
+def test_tensor_parallel_rank_that_leaves_ends_the_one_that_waits(jobs: dict[str, dict[int, Ended]]) -> None:
+    waiting, left = (jobs["a tensor parallel rank leaves"][rank] for rank in range(2))
+    assert (waiting[0], left[0]) == (1, 0)
+    assert "Rank 1 has finished its script, and rank 0 waits for it in" in waiting[2]
+    assert waiting[1] - left[1] < LIMIT

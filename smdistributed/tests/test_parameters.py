@@ -155,10 +155,15 @@ def test_unknown_option_is_an_error(name: str, sentence: str) -> None:
             "auto_partition is false, so default_partition is needed, for modules that no smp.partition assigns; add "
             '"default_partition": 0.',
         ),
+        ({"tensor_parallel_degree": 2}, "tensor_parallel_degree is 2, which needs ddp; set ddp to true."),
         (
-            {"tensor_parallel_degree": 2, "ddp": True},
-            "tensor_parallel_degree is 2, and tensor parallelism is not implemented; set it to 1, and split the model "
-            "by partitions.",
+            {"tensor_parallel_degree": 4, "ddp": True},
+            "1 partitions times tensor_parallel_degree 4 do not divide the 6 ranks of this job; change the number of "
+            "partitions, of ranks per host, or of hosts.",
+        ),
+        (
+            {"partitions": 3, "pipeline_parallel_degree": 1, "tensor_parallel_degree": 2, "ddp": True},
+            "partitions is 3 and pipeline_parallel_degree is 1, two names of one option; keep one.",
         ),
         (
             {"sharded_data_parallel_degree": 4},
@@ -179,6 +184,18 @@ def test_unknown_option_is_an_error(name: str, sentence: str) -> None:
 )
 def test_contradictory_or_unsupported_options_are_an_error(given: dict[str, Any], sentence: str) -> None:
     assert problems(given, 6) == (sentence,)
+
+
+def test_partitions_can_be_the_product_of_both_degrees() -> None:
+    """As in a public notebook."""
+    both = {"pipeline_parallel_degree": 2, "tensor_parallel_degree": 2, "ddp": True}
+    parsed = parse({**both, "partitions": 4}, 4)
+    assert (parsed.partitions, parsed.pipeline_parallel_degree) == (2, 2)
+    assert parsed.remarks == (
+        "partitions is 4, the product of pipeline_parallel_degree 2 and tensor_parallel_degree 2; the model has 2 "
+        "partitions.",
+    )
+    assert parse({**both, "partitions": 2}, 4).remarks == ()
 
 
 def test_replicas_without_ddp_are_reported() -> None:

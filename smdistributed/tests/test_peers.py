@@ -72,11 +72,12 @@ def test_message_of_one_rank_reaches_all_others() -> None:
     hub, first, second = Watch(0, {1: zero_one, 2: zero_two}), Watch(1, {0: one}), Watch(2, {0: two})
     for each in (hub, second):
         each.start()
-    first.step_failed("é" * 100_000)
+    first.step_failed("é" * 100_000, 1)
+    first.step_failed("again", 1)
     until = time.monotonic() + 10
     while not second.peers.failed and time.monotonic() < until:
         time.sleep(0.01)
-    assert second.peers.failed == hub.peers.failed == {1: (1, "é" * 100_000)}
+    assert second.peers.failed == hub.peers.failed == {1: (1, "é" * 100_000)}, "a step fails once"
     one.close()
     assert "Rank 1 ended without an error message" in str(second.cause([0]))
     with pytest.raises(RankLost, match="Rank 1 ended"), second.explain_errors([0]):

@@ -126,7 +126,7 @@ HONOURED: Mapping[str, Kind] = {
     "sharded_data_parallel_degree": _DEGREE,
     "shard_optimizer_state": _flag,
 }
-"""Option → its values. The last three are not implemented: `_not_implemented` refuses values that turn them on."""
+"""Option → its values. The last two are not implemented: `_not_implemented` refuses values that turn them on."""
 
 _WITHOUT_SHARDING = "tunes sharded data parallelism, which this job does not use"
 _BY_PARAMETERS = "the automatic partition balances parameters"
@@ -199,7 +199,7 @@ def parse(mapping: Mapping[str, Any], world_size: int | None = None) -> ModelPar
             remarks.append(f"{name} changes nothing here: it tunes the inside of AWS's library.")
         else:
             problems.append(_refusal(name))
-    _one_degree(values, problems)
+    _one_degree(values, problems, remarks)
     parameters = ModelParallelParameters(**values)
     problems += [*_not_implemented(parameters), *_contradictions(parameters)]
     if world_size is not None:
@@ -230,13 +230,22 @@ def _refusal(name: str) -> str:
     return f"{name} is not an option of smdistributed modelparallel; {hint}"
 
 
-def _one_degree(values: dict[str, Any], problems: list[str]) -> None:
-    """`partitions` is the older name of pipeline_parallel_degree."""
+def _one_degree(values: dict[str, Any], problems: list[str], remarks: list[str]) -> None:
+    """`partitions` is the older name of pipeline_parallel_degree.
+
+    A public notebook sets it to the product with tensor_parallel_degree; then pipeline_parallel_degree counts.
+    """
     older = values.pop("partitions", None)
     if older is None:
         return
     degree = values.setdefault("pipeline_parallel_degree", older)
-    if degree != older:
+    tensor = values.get("tensor_parallel_degree", 1)
+    if degree != older and older == degree * tensor:
+        remarks.append(
+            f"partitions is {older}, the product of pipeline_parallel_degree {degree} and tensor_parallel_degree "
+            f"{tensor}; the model has {degree} partitions."
+        )
+    elif degree != older:
         problems.append(
             f"partitions is {older} and pipeline_parallel_degree is {degree}, two names of one option; keep one."
         )
@@ -245,11 +254,6 @@ def _one_degree(values: dict[str, Any], problems: list[str]) -> None:
 def _not_implemented(parameters: ModelParallelParameters) -> list[str]:
     """Problems with documented options that are not implemented yet."""
     problems = []
-    if (degree := parameters.tensor_parallel_degree) > 1:
-        problems.append(
-            f"tensor_parallel_degree is {degree}, and tensor parallelism is not implemented; set it to 1, and split "
-            "the model by partitions."
-        )
     if (degree := parameters.sharded_data_parallel_degree) > 1:
         problems.append(
             f"sharded_data_parallel_degree is {degree}, and sharded data parallelism is not implemented; set it to 1, "
@@ -276,6 +280,8 @@ def _contradictions(parameters: ModelParallelParameters) -> list[str]:
             f"default_partition is {default}, but {degree} partitions are numbered from 0 to {degree - 1}; choose one "
             "of these."
         )
+    if (tensor := parameters.tensor_parallel_degree) > 1 and not parameters.ddp:
+        problems.append(f"tensor_parallel_degree is {tensor}, which needs ddp; set ddp to true.")
     if parameters.fp16 and parameters.bf16:
         problems.append("fp16 and bf16 are both true; choose one.")
     return problems

@@ -9,14 +9,16 @@ optimizer   DistributedOptimizer and its loss_scale
 checkpoint  saves and loads partial and full checkpoints; files writes them atomically, gathering collects the state of
             all ranks
 amp         GradScaler, and autocast for the options fp16 and bf16
-creation    contexts for creating a model; nn, optimizers and utils hold names that published scripts import
+creation    contexts for creating a model, of which tags marks the modules; nn, optimizers and utils hold names that
+            published scripts import
 step        @smp.step and StepOutput: splits a batch into microbatches
-model       DistributedModel, with model_state (state dicts), gradients and replica_buffers (exchanged between replicas)
-            and activation (checkpointing)
+model       DistributedModel, with local_part (what this rank has), model_state (state dicts), gradients and
+            replica_buffers (exchanged between replicas) and activation (checkpointing)
 pipeline    runs a step on every rank. The coordinator (pp_rank 0) and the server (other ranks) exchange messages over a
             wire; codec encodes them, sends keeps what is being sent. The coordinator's threads take turns with a baton
             and record calls on a tape; backward replays it in reverse. remote has the tensors of other ranks, stand_in
             their modules, in_place handles arguments that modules change, seeds the random numbers
+tensor      tensor parallelism
 watch       tells ranks when others end or fail, so that none waits forever; peers holds what is known of them
 """
 
@@ -76,6 +78,7 @@ from .optimizer import DistributedOptimizer
 from .partition import PartitionError, partition, set_partition
 from .state import state
 from .step import StepOutput, is_tracing, step
+from .tensor.choice import set_tensor_parallelism, tensor_parallelism
 
 __all__ = [
     "DP_GROUP",
@@ -139,9 +142,11 @@ __all__ = [
     "send",
     "set_activation_checkpointing",
     "set_partition",
+    "set_tensor_parallelism",
     "size",
     "state",
     "step",
+    "tensor_parallelism",
     "tp_rank",
     "tp_size",
     "utils",

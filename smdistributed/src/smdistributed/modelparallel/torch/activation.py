@@ -7,6 +7,7 @@ Source: Amazon SageMaker Developer Guide, "Activation Checkpointing".
 """
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from .stand_in import with_methods
+from .tensor.thread import same_thread_state
 
 STRATEGIES = ("each", "contiguous", "group_2", "group_4")
 _FLAG = "_smp_checkpointed"
@@ -47,10 +49,16 @@ def _checkpoint(module: nn.Module, *, preserve_rng_state: bool) -> None:
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if not (self.__dict__[_FLAG] and self.training and torch.is_grad_enabled()):
             return plain(self, *args, **kwargs)
-        return checkpoint(plain, self, *args, use_reentrant=False, preserve_rng_state=preserve_rng_state, **kwargs)
+        how: dict[str, Any] = {"preserve_rng_state": preserve_rng_state, "context_fn": _contexts}
+        return checkpoint(plain, self, *args, use_reentrant=False, **how, **kwargs)
 
     with_methods(module, forward=forward)
     module.__dict__[_FLAG] = True
+
+
+def _contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+    """Contexts of a forward pass and of its repetition, which may run in a thread of the backward pass."""
+    return nullcontext(), same_thread_state()
 
 
 def place_checkpoints(root: nn.Module, plan: Mapping[str, int]) -> None:

@@ -40,6 +40,8 @@ from .seeds import begin_stream, draw, may_draw, mixed, random_state, set_random
 from .server import MOST_FORMS, StepMismatch, training_of
 from .stand_in import is_remote_parameter, local_parameters
 from .tape import Called, Fetched, Microbatch, Moved, Put, Sending
+from .tensor.exchange import compare_exchanges
+from .tensor.thread import microbatch as microbatch_of_thread
 from .threads import MicrobatchThreads
 from .wire import Poisoned, Wire
 
@@ -63,11 +65,15 @@ class OutsideStep(RuntimeError):
 
 @dataclass(frozen=True)
 class Schedule:
-    """simple: the schedule of that name. open_microbatches: limit. in_turn: the order does not depend on timing."""
+    """simple: the schedule of that name. open_microbatches: limit. in_turn: the order does not depend on timing.
+
+    in_order: gradients are summed in the order of the microbatches.
+    """
 
     simple: bool
     open_microbatches: int
     in_turn: bool
+    in_order: bool
 
 
 class Coordinator:
@@ -84,7 +90,7 @@ class Coordinator:
         self._unneeded: dict[int, list[tuple[int, int]]] = {server: [] for server in servers}
         self._thread = threading.local()
         self._baton = Baton(in_turn=schedule.in_turn)
-        self._in_order = GradientsInOrder(local_parameters(named)) if schedule.in_turn else None
+        self._in_order = GradientsInOrder(local_parameters(named)) if schedule.in_order else None
         self._backward = BackwardPass(wire, lambda: next(self._transfers), self._wait, self._in_order)
         self.went_backward = False
 
@@ -163,7 +169,9 @@ class Coordinator:
         self._thread.microbatch = microbatch
         self._baton.take(place)
         begin_stream(microbatch.seed)
-        result = tree_map(local, body())
+        with microbatch_of_thread(microbatch.index):
+            result = tree_map(local, body())
+            compare_exchanges()
         for record in microbatch.tape:
             if isinstance(record, Fetched) and record.holder.gradient is not None:
                 raise RuntimeError(
@@ -355,5 +363,6 @@ class Coordinator:
         microbatch = self.microbatch
         self.went_backward = True
         values = [local(tensor) for tensor in tensors]
+        compare_exchanges()
         with self._baton.backward(microbatch.index):
             self._backward.run(microbatch, values, gradients)

@@ -10,29 +10,26 @@ from typing import Any
 import torch
 
 from .state import state
+from .tensor.choice import tensor_parallelism as mark_created
 
 
 @contextmanager
 def model_creation(
     tensor_parallelism: bool = False,  # noqa: FBT001, FBT002
     dtype: torch.dtype | None = None,
-    **_: Any,
+    **kwargs: Any,
 ) -> Iterator[None]:
     """Create parameters with this dtype. With the options fp16 or bf16, a half-precision dtype is ignored.
 
-    These options compute in half precision by autocast, and the optimizer needs float32 parameters. The other
-    documented keywords belong to tensor parallelism and have no effect; `tensor_parallelism`: NotImplementedError.
+    These options compute in half precision by autocast, and the optimizer needs float32 parameters.
+    tensor_parallelism, kwargs: as in smp.tensor_parallelism.
     """
-    if tensor_parallelism:
-        raise NotImplementedError(
-            "smp.model_creation(tensor_parallelism=True) is not supported; leave it False, and split the model by "
-            "partitions."
-        )
     before = torch.get_default_dtype()
     half = dtype in (torch.float16, torch.bfloat16) and (state.parameters.fp16 or state.parameters.bf16)
     torch.set_default_dtype(before if dtype is None or half else dtype)
     try:
-        yield
+        with mark_created(tensor_parallelism, **kwargs):
+            yield
     finally:
         torch.set_default_dtype(before)
 

@@ -8,9 +8,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from .groups import reduced
+from .groups import reduced, tp_size
 from .seeds import mixed
 from .state import Members, state
+from .tensor.split import split_of
 from .watch import RankLost
 
 BUCKET = 64 << 20
@@ -21,13 +22,18 @@ _NONE, _DENSE, _SPARSE = range(3)
 
 
 class GradientExchange:
-    """Averages one rank's gradients. group: the replicas, None without data parallelism.
+    """Averages one rank's gradients.
+
+    group: the ranks with the same partition, None without data parallelism. same_shares: those of them that have the
+    same shares of split parameters.
 
     passes: number of steps before the replicas exchange gradients. average: whether to average over the microbatches.
     """
 
-    def __init__(self, group: Members | None, *, passes: int = 1, average: bool = True) -> None:
-        self._group, self._passes, self._average = group, passes, average
+    def __init__(
+        self, group: Members | None, same_shares: Members | None, *, passes: int = 1, average: bool = True
+    ) -> None:
+        self._group, self._same_shares, self._passes, self._average = group, same_shares, passes, average
         self._steps = 0
         self._earlier: list[torch.Tensor | None] = []
 
@@ -62,6 +68,12 @@ class GradientExchange:
             maxima = self._reduce(parameters, function, flags)
         return maxima
 
+    def outside_step(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Average the gradients after a backward pass outside a step. Averaging earlier ones again changes nothing."""
+        self._steps += 1
+        if self._steps % self._passes == 0:
+            self._reduce(parameters, "loss.backward()", ())
+
     def _reduce(self, parameters: Sequence[nn.Parameter], function: str, flags: Sequence[int]) -> Sequence[int] | None:
         if self._group is None or not (parameters or flags):
             return None
@@ -71,17 +83,22 @@ class GradientExchange:
             watch.explain_errors(ranks, replicas=True),
         ):
             kinds, maxima = agree_on_exchange(group, function, parameters, flags)
-            reduce_together(parameters, kinds, group)
+            with_kinds = list(zip(parameters, kinds, strict=True))
+            everywhere = [each for each in with_kinds if split_of(each[0]) is None]
+            shares = [each for each in with_kinds if split_of(each[0]) is not None]
+            reduce_together(everywhere, group)
+            if self._same_shares is not None:
+                reduce_together(shares, self._same_shares)
         return maxima
 
 
-def reduce_together(parameters: Sequence[nn.Parameter], kinds: Sequence[int], group: Members) -> None:
-    """Average the gradients over a group.
+def reduce_together(parameters: Iterable[tuple[nn.Parameter, int]], group: Members) -> None:
+    """Average the gradients of parameters over a group.
 
-    kinds: per parameter, the largest kind of gradient that a replica has: _NONE, _DENSE or _SPARSE.
+    With each comes the largest kind of gradient that a replica has: _NONE, _DENSE or _SPARSE.
     """
     gradients = []
-    for parameter, kind in zip(parameters, kinds, strict=True):
+    for parameter, kind in parameters:
         if kind == _SPARSE:
             parameter.grad = sparse_mean(parameter, group)
         elif kind == _DENSE:
@@ -171,7 +188,7 @@ def agree_on_exchange(
     head = [state.watch.failures, -state.watch.failures, mark, -mark]
     values = torch.tensor([*head, *map(kind_of_gradient, parameters), *flags], dtype=torch.int64)
     work = dist.all_reduce(values, dist.ReduceOp.MAX, group=group.control, async_op=True)
-    state.watch.wait_for_replicas(work, group.ranks)
+    state.watch.wait_for(work, group.ranks, values)
     # A pair holds the maxima of a value and of its negative: opposite only if all replicas have the same value.
     maxima: list[int] = values.tolist()
     if maxima[0] != -maxima[1]:
@@ -190,10 +207,16 @@ def agree_on_exchange(
     return maxima[len(head) : end], maxima[end:]
 
 
-def clip(gradients: Sequence[torch.Tensor], max_norm: float, norm_type: float) -> float:
-    """Scale this rank's gradients so that the norm over all partitions is at most `max_norm`; returns the old norm."""
+def clip(parameters: Iterable[nn.Parameter], max_norm: float, norm_type: float) -> float:
+    """Scale this rank's gradients so that the norm over the replica is at most `max_norm`; returns the old norm."""
+    gradients, norms = [], []
+    for parameter in parameters:
+        if parameter.grad is not None:
+            gradients.append(parameter.grad)
+            own = torch.linalg.vector_norm(parameter.grad, norm_type, dtype=torch.float32)
+            # What every rank of a tensor parallel group has counts once.
+            norms.append(own if split_of(parameter) else own / tp_size() ** (1 / norm_type))
     # One number per rank is read from the device, because every read waits for all work on it.
-    norms = [torch.linalg.vector_norm(gradient, norm_type, dtype=torch.float32) for gradient in gradients]
     norm = float(torch.linalg.vector_norm(torch.stack(norms), norm_type)) if norms else 0.0
     if norm_type == float("inf"):
         total = reduced(norm, dist.ReduceOp.MAX, _CLIPPING)

@@ -165,7 +165,8 @@ def _make_group(ranks: tuple[int, ...], world_size: int) -> Members:
 
 def _announce(parameters: ModelParallelParameters, topology: Topology) -> None:
     lines = [
-        f"open implementation, not AWS's library: {topology.pp} partitions × {topology.rdp} replicas "
+        f"open implementation, not AWS's library: {topology.pp} partitions × "
+        f"{f'{topology.tp} tensor parallel ranks × ' if topology.tp > 1 else ''}{topology.rdp} replicas "
         f"({parameters.placement_strategy}), {parameters.microbatches} microbatches, {parameters.pipeline}",
         *parameters.remarks,
     ]
@@ -285,12 +286,12 @@ def exchanged(obj: Any, group: CommGroup, what: str) -> list[Any]:
 
 
 def reduced(value: float, operation: Any, what: str) -> float:
-    """Reduce a number over the partitions of this replica, all of which make the call `what`."""
-    if pp_size() == 1:
+    """Reduce a number over the ranks of this replica, all of which make the call `what`."""
+    if mp_size() == 1:
         return value
-    total, ranks = torch.tensor(value, dtype=torch.float64), group_ranks(PP_GROUP)
+    total, ranks = torch.tensor(value, dtype=torch.float64), group_ranks(MP_GROUP)
     with state.watch.waiting(what, ranks), state.watch.explain_errors(ranks):
-        dist.all_reduce(total, operation, group=members(PP_GROUP).control)
+        dist.all_reduce(total, operation, group=members(MP_GROUP).control)
     return float(total)
 
 

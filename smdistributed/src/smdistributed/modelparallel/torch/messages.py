@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import torch
 
+from .tensor.thread import in_region, region
+
 
 class Meta(NamedTuple):
     """Shape and type of a tensor: enough to allocate memory for it."""
@@ -31,13 +33,14 @@ def meta_of(tensor: torch.Tensor) -> Meta:
 class Modes(NamedTuple):
     """The thread state on which a call's result depends. autocast: per device type, whether it is on, and its dtype.
 
-    training: one byte per called module and submodule.
+    training: one byte per called module and submodule. in_region: the call comes from a region of tensor parallelism.
     """
 
     grad: bool
     inference: bool
     autocast: tuple[tuple[str, bool, torch.dtype], ...]
     training: bytes = b""
+    in_region: bool = False
 
 
 class Move(NamedTuple):
@@ -168,7 +171,7 @@ def current_modes(training: bytes = b"") -> Modes:
     """The modes of this thread."""
     kinds = ("cpu", "cuda")
     autocast = tuple((kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds)
-    return Modes(torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast, training)
+    return Modes(torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast, training, in_region())
 
 
 @contextmanager
@@ -178,6 +181,7 @@ def in_modes(modes: Modes) -> Iterator[None]:
         if modes.inference != torch.is_inference_mode_enabled():
             stack.enter_context(torch.inference_mode(modes.inference))
         stack.enter_context(torch.set_grad_enabled(modes.grad))
+        stack.enter_context(region(inside=modes.in_region))
         for kind, enabled, dtype in modes.autocast:
             if enabled != torch.is_autocast_enabled(kind) or (enabled and dtype != torch.get_autocast_dtype(kind)):
                 stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled))

@@ -4,9 +4,10 @@ Source: SageMaker Python SDK, doc/api/training/smp_versions/latest/smd_model_par
 """
 
 import sys
+import threading
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from .gradients import GradientExchange, broadcast_all, clip
 from .groups import (
     DP_GROUP,
     PP_GROUP,
+    RDP_GROUP,
     SMPNotInitialized,
     backend_for,
     dp_size,
@@ -30,12 +32,16 @@ from .groups import (
     get_pp_group,
     get_world_group,
     members,
+    mp_size,
     pp_rank,
     pp_size,
     rank,
+    rdp_size,
+    tp_size,
 )
+from .local_part import LocalPart
 from .messages import Hello
-from .partition import owner, owners, plan
+from .partition import owners, plan
 from .partition_table import table
 from .peers import STEP
 from .pipeline import Alone, Bodies, First, Other, StepResult, put_stand_ins
@@ -43,12 +49,14 @@ from .replica_buffers import ReplicaBuffers
 from .seeds import install_random_streams
 from .stand_in import offload_parameter
 from .state import state
+from .tensor.exchange import agree_on_step, compare_exchanges
+from .tensor.start import distribute_equally
 from .wire import Wire, direction_groups
 
 Hook = Callable[[Any, Any], Any]
 
 
-class DistributedModel(nn.Module):
+class DistributedModel(LocalPart):
     """The script's model, spread over the partitions. Wrapping it again returns the same object.
 
     Honoured: `backward_passes_per_step` (steps before replicas exchange gradients), `broadcast_buffers`,
@@ -97,14 +105,36 @@ class DistributedModel(nn.Module):
         self._after_step: OrderedDict[int, Hook] = OrderedDict()
         self.steps = 0
         replicas = members(DP_GROUP) if state.parameters.ddp and dp_size() > 1 else None
+        same_shares = members(RDP_GROUP) if replicas and rdp_size() > 1 else None
         shared = broadcast_buffers and replicas is not None
         self._replica_buffers = ReplicaBuffers(module, self.local_named_buffers, shared=shared)
         self._exchange = GradientExchange(
-            replicas, passes=backward_passes_per_step, average=average_grads_across_microbatches
+            replicas, same_shares, passes=backward_passes_per_step, average=average_grads_across_microbatches
         )
         state.model = self
+        self._distributed: list[str] = []
+        if tp_size() > 1:
+            self._distributed = distribute_equally(self.module)
         if pp_size() == 1:
             self.partition()
+            self._exchange_outside_steps()
+
+    def _exchange_outside_steps(self) -> None:
+        """Exchange gradients at the end of each loss.backward() that a script calls without smp.step."""
+        due = threading.local()
+
+        def finish() -> None:
+            due.queued = False
+            self._exchange.outside_step([each for each in self.local_parameters() if each.requires_grad])
+
+        def hook(_: torch.Tensor) -> None:
+            if not self.in_step and not getattr(due, "queued", False):
+                due.queued = True
+                torch.autograd.Variable._execution_engine.queue_callback(finish)
+
+        for parameter in self.module.parameters():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
 
     # ---- the partition ----
 
@@ -122,7 +152,7 @@ class DistributedModel(nn.Module):
         with torch.no_grad():
             for _, tensor in (*self.local_named_parameters(), *self.local_named_buffers()):
                 tensor.data = tensor.data.to(device)
-        if state.parameters.ddp and dp_size() > 1:
+        if state.parameters.ddp and dp_size() > 1 and tp_size() == 1:  # otherwise it was done before the splits
             tensors = [each for _, each in (*self.local_named_parameters(), *self.local_named_buffers())]
             broadcast_all(tensors, get_dp_group()[0], get_dp_process_group())
         self.partitioned = True
@@ -150,9 +180,10 @@ class DistributedModel(nn.Module):
             simple = parameters.pipeline == "simple"
             opens_all = simple and parameters.active_microbatches is None
             open_microbatches = parameters.microbatches if opens_all else parameters.open_microbatches
-            first = First(
-                self._wire, ranks[1:], named, Schedule(simple, open_microbatches, parameters.deterministic_server)
-            )
+            in_order = parameters.deterministic_server
+            # The ranks of a tensor parallel group must make their exchanges in one order.
+            schedule = Schedule(simple, open_microbatches, in_turn=in_order or tp_size() > 1, in_order=in_order)
+            first = First(self._wire, ranks[1:], named, schedule)
             put_stand_ins(self.module, self._plan, ranks, own_partition, first.ask)
             self._pipeline = first
         else:
@@ -166,8 +197,12 @@ class DistributedModel(nn.Module):
         """Whether this thread runs the step function."""
         return self._pipeline.running
 
-    def run_step(self, function: str, bodies: Bodies) -> list[Any]:
-        """Run a step function's microbatches on all ranks and return the result of each. For smp.step."""
+    def run_step(self, function: str, bodies: Bodies, batch: Callable[[], Any]) -> list[Any]:
+        """Run a step function's microbatches on all ranks and return the result of each. For smp.step.
+
+        batch: describes this rank's batch; the ranks of a tensor parallel group must agree on it.
+        """
+        seed = agree_on_step(function, self.steps, batch if pp_rank() == 0 else None)
         everyone, pipeline = get_world_group(), get_pp_group()
         with (
             state.watch.waiting(STEP, pipeline if self.partitioned else everyone),
@@ -180,11 +215,12 @@ class DistributedModel(nn.Module):
         self._replica_buffers.before_step()
         try:
             with state.watch.waiting(STEP, pipeline):
-                result = self._pipeline.run(Hello(function, self.steps), bodies)
+                result = self._pipeline.run(Hello(function, self.steps), bodies, seed)
+                compare_exchanges()
         except BaseException as error:
             for parameter in parameters:
                 parameter.grad = None
-            state.watch.step_failed("".join(traceback.format_exception(error)))
+            state.watch.step_failed("".join(traceback.format_exception(error)), self.steps)
             raise
         finally:
             self.steps += 1
@@ -224,8 +260,7 @@ class DistributedModel(nn.Module):
         """
         if state.loss_scale != 1.0:
             return torch.tensor(state.optimizer.clip_master_grads(max_norm, norm_type))
-        gradients = [each.grad for each in self.local_parameters() if each.grad is not None]
-        return torch.tensor(clip(gradients, max_norm, norm_type))
+        return torch.tensor(clip(self.local_parameters(), max_norm, norm_type))
 
     def get_module(self) -> nn.Module:
         """The script's model."""
@@ -264,39 +299,6 @@ class DistributedModel(nn.Module):
         """NotImplementedError: every rank must take as many steps as the others."""
         raise NotImplementedError("model.join() is not supported; give every rank as many batches as the others.")
 
-    # ---- this rank's part ----
-
-    def _is_local(self, name: str) -> bool:
-        """Whether this rank owns a parameter, a buffer or a module's extra state (which its module's owner has)."""
-        if not self.partitioned and not self._owners:
-            return True
-        return self._owners.get(name, owner(name, self._plan)) == pp_rank()
-
-    def local_named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Names and parameters of this rank's partition, or of the whole model before it is partitioned."""
-        return ((name, each) for name, each in self.module.named_parameters() if self._is_local(name))
-
-    def local_parameters(self) -> Iterator[nn.Parameter]:
-        """The parameters of `local_named_parameters`."""
-        return (each for _, each in self.local_named_parameters())
-
-    def local_named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Names and buffers of this rank's partition."""
-        return ((name, each) for name, each in self.module.named_buffers() if self._is_local(name))
-
-    def local_buffers(self) -> Iterator[torch.Tensor]:
-        """The buffers of `local_named_buffers`."""
-        return (each for _, each in self.local_named_buffers())
-
-    def local_named_modules(self) -> Iterator[tuple[str, nn.Module]]:
-        """Names and modules that run on this rank."""
-        named = self.module.named_modules()
-        return ((name, each) for name, each in named if owner(name, self._plan) == pp_rank())
-
-    def local_modules(self) -> Iterator[nn.Module]:
-        """The modules of `local_named_modules`."""
-        return (each for _, each in self.local_named_modules())
-
     # ---- state ----
 
     def local_state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
@@ -316,9 +318,9 @@ class DistributedModel(nn.Module):
 
     def gathered_state(self, *args: Any, to: Sequence[int] | None, **kwargs: Any) -> dict[str, Any]:
         """`state_dict` for some ranks: those of this replica in `to`, all if it is None."""
-        if not self.partitioned or pp_size() == 1:
+        if mp_size() == 1 or (not self.partitioned and tp_size() == 1):
             return self.module.state_dict(*args, **kwargs)
-        return model_state.whole(self._local_entries(), list(model_state.entries(self.module)), to)
+        return model_state.whole(self.module, self._local_entries(), to)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, **_: Any) -> Any:  # type: ignore[override]  # noqa: FBT001, FBT002
         """Load a partial or full state dict, before the first step or later. Every rank calls it.
@@ -329,7 +331,7 @@ class DistributedModel(nn.Module):
         if state_dict.get(model_state.IS_PARTIAL) and pp_size() > 1:
             for part in gathered(states, PP_GROUP, "model.load_state_dict()") or ():
                 states = {**part, **states}
-        if self.partitioned and pp_size() > 1:
+        if (self.partitioned and pp_size() > 1) or tp_size() > 1:
             return model_state.load(self.module, states, self._is_local, strict=strict)
         return self.module.load_state_dict(states, strict=strict)
 

@@ -2,15 +2,18 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from .gathering import gathered
-from .groups import PP_GROUP
+from .groups import MP_GROUP, group_ranks, tp_rank
 from .stand_in import is_remote_parameter
+from .state import state
+from .tensor.split import TensorSplit, split_of
 
+Key = TypeVar("Key")
 IS_PARTIAL = "_smp_is_partial"
 """The documented key that marks a state dict of one rank's part."""
 _EXTRA_STATE = "_extra_state"  # torch's name for a module's state besides tensors
@@ -30,18 +33,65 @@ def entries(module: nn.Module) -> dict[str, Any]:
     return {name: detached.get(id(each), each) for name, each in values.items()}
 
 
-def whole(local: Mapping[str, Any], order: Sequence[str], to: Sequence[int] | None) -> "OrderedDict[str, Any]":
-    """The entries of all partitions on the CPU, in this order; empty on ranks that are not in `to` (default: all).
+def whole(module: nn.Module, local: Mapping[str, Any], to: Sequence[int] | None) -> "OrderedDict[str, Any]":
+    """The entries of all ranks of the replica on the CPU; empty on ranks that are not in `to` (default: all).
 
-    RuntimeError if an entry is missing.
+    local: the entries of this rank, with its shares of split parameters. RuntimeError if an entry is missing.
     """
-    parts = gathered(dict(local), PP_GROUP, "model.state_dict()", to)
-    if parts is None:
+    order = module.state_dict(keep_vars=True)
+    splits = {name: split_of(each) for name, each in order.items()}
+    own = {name: each for name, each in local.items() if tp_rank() == 0 or splits[name]}
+    together = gathered_by_key(own, splits, "model.state_dict()", to)
+    if together is None:
         return OrderedDict()
-    together = {name: value for part in parts for name, value in part.items()}
     if missing := [name for name in order if name not in together]:
         raise RuntimeError(f"No rank holds {missing[0]}; this is an error of the model parallel library.")
     return OrderedDict((name, together[name]) for name in order)
+
+
+def gathered_by_key(
+    own: Mapping[Key, Any], splits: Mapping[Key, TensorSplit | None], what: str, to: Sequence[int] | None
+) -> dict[Key, Any] | None:
+    """The entries of all ranks of the replica on the CPU; None on ranks that are not in `to`.
+
+    splits: of the parameter of each key; the shares of its tensors are put together.
+    """
+    parts = gathered(dict(own), MP_GROUP, what, to)
+    if parts is None:
+        return None
+    ranks = group_ranks(MP_GROUP)
+    by_share = sorted(range(len(ranks)), key=lambda place: state.topology.coordinate("T", ranks[place]))
+    together: dict[Key, Any] = {}
+    made: dict[int, tuple[Any, Any]] = {}
+    """By the id of the first share, which is kept so that its id stays its own: a tied tensor stays one object."""
+    for key in dict.fromkeys(key for part in parts for key in part):
+        shares = [parts[place].pop(key) for place in by_share if key in parts[place]]
+        if splits[key] is None:
+            together[key] = shares[0]
+            continue
+        if id(shares[0]) not in made:
+            made[id(shares[0])] = shares[0], merged(shares, splits[key])
+        together[key] = made[id(shares[0])][1]
+    return together
+
+
+def merged(shares: Sequence[Any], split: TensorSplit | None) -> Any:
+    """One value of the ranks' values: shares of a tensor are put together, also in a dict; others are the first's."""
+    first = shares[0]
+    if isinstance(first, dict):
+        return {name: merged([each[name] for each in shares], split) for name in first}
+    if split is None or not split.is_share(first):
+        return first
+    return split.whole(shares)
+
+
+def own_share(value: Any, split: TensorSplit | None) -> Any:
+    """This rank's share of a whole tensor, also in a dict; other values as they are."""
+    if isinstance(value, dict):
+        return {name: own_share(each, split) for name, each in value.items()}
+    if split is None or not isinstance(value, torch.Tensor) or tuple(value.shape) != split.shape:
+        return value
+    return split.share(value, tp_rank())
 
 
 def load(
@@ -51,6 +101,7 @@ def load(
     own = module.state_dict(keep_vars=True)
     missing, unknown = [name for name in own if name not in states], [name for name in states if name not in own]
     tensors = {name: each for name, each in own.items() if name in states and not name.endswith(_EXTRA_STATE)}
+    states = {name: own_share(each, split_of(own.get(name))) for name, each in states.items()}
     wrong = [
         f"{name} is {tuple(states[name].shape)}, not {tuple(each.shape)}"
         for name, each in tensors.items()

@@ -5,8 +5,12 @@ ModuleList is never called, and its layers take its place. An opened module runs
 and its children are cut out instead.
 """
 
+import math
+
 import torch
 from torch import nn
+
+from .tensor.split import is_distributed, split_of
 
 # torch's other modules may read their children's weights instead of calling them, like MultiheadAttention.
 _TORCHS_TO_OPEN = (nn.Sequential, nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder)
@@ -20,10 +24,16 @@ def memory_of(tensors: Tensors) -> float:
     """Bytes that these tensors need in training, without activations."""
     return float(
         sum(
-            tensor.numel() * tensor.element_size() * (_STATES_WITH_GRADIENT if tensor.requires_grad else 1)
+            _elements(tensor) * tensor.element_size() * (_STATES_WITH_GRADIENT if tensor.requires_grad else 1)
             for tensor in tensors.values()
         )
     )
+
+
+def _elements(tensor: torch.Tensor) -> float:
+    """A tensor's elements on a rank. Of a split one the mean over the ranks, because all must cut the model alike."""
+    split = split_of(tensor)
+    return tensor.numel() if split is None else math.prod(split.shape) / len(split.indexes)
 
 
 class ModuleTree:
@@ -47,7 +57,7 @@ class ModuleTree:
         module = self.modules[name]
         torchs_own = type(module).__module__.startswith("torch.") and not isinstance(module, _TORCHS_TO_OPEN)
         parametrized = hasattr(module, "parametrizations")
-        return not torchs_own and not parametrized and bool(self.children(name))
+        return not torchs_own and not parametrized and not is_distributed(module) and bool(self.children(name))
 
     def children(self, name: str) -> list[str]:
         """The called modules that replace an opened module, in order; those in containers too."""

@@ -15,10 +15,11 @@ import torch.distributed as dist
 
 from .gathering import gathered
 from .gradients import clip
-from .groups import PP_GROUP, exchanged, pp_size, reduced
+from .groups import MP_GROUP, PP_GROUP, exchanged, mp_size, pp_size, reduced, tp_rank
 from .loss_scale import LossScale, loss_scale
-from .model_state import IS_PARTIAL
+from .model_state import IS_PARTIAL, gathered_by_key, own_share
 from .state import state
+from .tensor.split import split_of
 
 _PARTITIONS = "_smp_partitions"
 _LOSS_SCALE = "_smp_loss_scale"
@@ -123,7 +124,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def clip_master_grads(self, max_norm: float, norm_type: float = 2.0) -> float:
         """Like DistributedModel.clip_grad_norm_, after removing the loss scale (with fp16)."""
         self._unscale()
-        return clip(self._gradients(), max_norm, norm_type)
+        return clip([parameter for _, parameter in self._local()], max_norm, norm_type)
 
     def _gradients(self) -> list[torch.Tensor]:
         return [parameter.grad for _, parameter in self._local() if parameter.grad is not None]
@@ -148,7 +149,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def gathered_state(self, to: Sequence[int] | None) -> dict[str, Any]:
         """`state_dict` for some ranks: those of this replica in `to`, all if it is None."""
         whole = {**super().state_dict(), **self._extra()}
-        if pp_size() == 1:
+        if mp_size() == 1:
             return whole
         part = self._pending or _States(self.local_state_dict()["state"], partial=state.partitioned)
         states = self._merged(part.states, "optimizer.state_dict()", to) if part.partial else dict(part.states)
@@ -176,7 +177,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             state.model.steps = state_dict[_STEPS]
         states = {"state": state_dict["state"], "param_groups": state_dict["param_groups"]}
         if pp_size() == 1:
-            super().load_state_dict(states)
+            super().load_state_dict({**states, "state": self._own_shares(states["state"])})
             return
         # Load the learning rates now, because schedulers read them before the first step.
         super().load_state_dict({**states, "state": {}})
@@ -203,21 +204,32 @@ class DistributedOptimizer(torch.optim.Optimizer):
             places = exchanged((local_places, set(states)), PP_GROUP, what)
             everywhere = set().union(*(available for _, available in places))
             if not all(needed & everywhere <= available for needed, available in places):
-                states = self._merged(states, what)
+                parts = gathered(dict(states), PP_GROUP, what) or ()
+                states = {place: each for part in parts for place, each in part.items()}
         kept = {place: values for place, values in states.items() if place in local_places}
         self._pending = None
-        super().load_state_dict({**super().state_dict(), "state": kept})
+        super().load_state_dict({**super().state_dict(), "state": self._own_shares(kept)})
 
-    def _merged(self, states: Mapping[int, Any], what: str, to: Sequence[int] | None = None) -> dict[int, Any]:
+    def _own_shares(self, states: Mapping[int, Any]) -> dict[int, Any]:
+        """The states with this rank's shares of tensors that belong to whole parameters."""
+        parameters = self._in_order()
+        return {place: own_share(each, split_of(parameters[place])) for place, each in states.items()}
+
+    def _merged(self, states: Mapping[int, Any], what: str, to: Sequence[int] | None) -> dict[int, Any]:
         """The states of all ranks, on the CPU; empty on ranks that are not in `to`. `what` is the call.
 
         RuntimeError if the ranks' parameters differ.
         """
-        shapes = exchanged([tuple(parameter.shape) for parameter in self._in_order()], PP_GROUP, what)
+        splits = {place: split_of(parameter) for place, parameter in enumerate(self._in_order())}
+        own_shapes = [
+            split.shape if split else tuple(parameter.shape)
+            for split, parameter in zip(splits.values(), self._in_order(), strict=True)
+        ]
+        shapes = exchanged(own_shapes, MP_GROUP, what)
         if any(each != shapes[0] for each in shapes):
             raise RuntimeError(
                 "The ranks' optimizers have different parameters, so their states can't be merged; create the "
                 "optimizer from model.parameters() on every rank, or use local_state_dict()."
             )
-        parts = gathered(dict(states), PP_GROUP, what, to) or ()
-        return dict(sorted({place: each for part in parts for place, each in part.items()}.items()))
+        own = {place: each for place, each in states.items() if tp_rank() == 0 or splits[place]}
+        return dict(sorted((gathered_by_key(own, splits, what, to) or {}).items()))

@@ -6,11 +6,9 @@ Modules that share a tensor stay together.
 Source: SageMaker Python SDK, doc/api/training/smp_versions/latest/smd_model_parallel_pytorch.rst.
 """
 
-import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import nn
@@ -19,11 +17,10 @@ from ..parameters import ModelParallelParameters
 from .auto_partition import automatic
 from .module_tree import ModuleTree
 from .state import state
+from .tags import tagged
 from .ties import Cut, cut
 
 _TAG = "_smp_partition"
-_contexts = threading.local()
-_plain_init = nn.Module.__init__
 
 
 class PartitionError(ValueError):
@@ -37,21 +34,8 @@ def partition(index: int) -> Iterator[None]:
     ValueError for a partition that does not exist; RuntimeError before `init`.
     """
     _check(index)
-    stack = _contexts.__dict__.setdefault("stack", [])
-    stack.append(index)
-    setattr(nn.Module, "__init__", _tagging_init)  # noqa: B010, because mypy rejects a plain assignment
-    try:
+    with tagged(_TAG, index):
         yield
-    finally:
-        stack.pop()
-        if not stack:
-            setattr(nn.Module, "__init__", _plain_init)  # noqa: B010
-
-
-def _tagging_init(module: nn.Module, *args: Any, **kwargs: Any) -> None:
-    _plain_init(module, *args, **kwargs)
-    if stack := _contexts.__dict__.get("stack"):
-        module.__dict__[_TAG] = stack[-1]
 
 
 def set_partition(module: nn.Module, index: int) -> None:

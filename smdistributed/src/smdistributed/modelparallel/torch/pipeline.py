@@ -13,6 +13,8 @@ from .remote import pack, unpack
 from .seeds import mixed, seeded
 from .server import ModuleServer
 from .stand_in import call_in_runs, can_run_at_once, redirect_module, runs
+from .tensor.exchange import compare_exchanges
+from .tensor.thread import microbatch
 from .wire import Wire
 
 Bodies = Callable[[], Sequence[Callable[[], Any]]]
@@ -35,15 +37,16 @@ class Alone:
     def __init__(self) -> None:
         self._went_backward = False
 
-    def run(self, hello: Hello, bodies: Bodies) -> StepResult:
+    def run(self, hello: Hello, bodies: Bodies, seed: int) -> StepResult:
         """Run a step."""
-        seed = mixed(torch.initial_seed(), hello.steps)
+        seed = mixed(seed, hello.steps)
         self._went_backward, self.running = False, True
         try:
             outputs = []
             for index, body in enumerate(bodies()):
-                with seeded(mixed(seed, index)):
+                with seeded(mixed(seed, index)), microbatch(index):
                     outputs.append(body())
+                    compare_exchanges()
             return StepResult(outputs, self._went_backward)
         finally:
             self.running = False
@@ -51,6 +54,7 @@ class Alone:
     def backward(self, tensors: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None] | None) -> None:
         """torch's own backward pass."""
         self._went_backward = True
+        compare_exchanges()
         torch.autograd.backward(tensors, gradients)
 
 
@@ -69,9 +73,9 @@ class First:
         """Call modules of another rank."""
         return self._coordinator.call(names, owner, args, kwargs)
 
-    def run(self, hello: Hello, bodies: Bodies) -> StepResult:
+    def run(self, hello: Hello, bodies: Bodies, seed: int) -> StepResult:
         """Run a step on all ranks of the replica; an error on one is raised on all."""
-        seed = mixed(torch.initial_seed(), hello.steps)
+        seed = mixed(seed, hello.steps)
         self._coordinator.open(hello, seed)
         outputs: list[Any] = []
         error: BaseException | None = None
@@ -102,7 +106,7 @@ class Other:
     def __init__(self, wire: Wire, coordinator: int, named: Mapping[str, Any], *, in_order: bool) -> None:
         self._server = ModuleServer(wire, coordinator, named, in_order=in_order)
 
-    def run(self, hello: Hello, bodies: Bodies) -> StepResult:
+    def run(self, hello: Hello, bodies: Bodies, seed: int) -> StepResult:
         """Serve a step. RuntimeError with the traceback of the rank that failed."""
         outcome, tensors = self._server.run(hello.function, hello.steps)
         if outcome.error is not None:

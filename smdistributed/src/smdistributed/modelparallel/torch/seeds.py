@@ -9,6 +9,7 @@ import hashlib
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -85,25 +86,50 @@ def install_random_streams(root: nn.Module, exclude: Collection[nn.Module] = ())
             module.register_forward_hook(_leave, always_call=True)
 
 
+DRAWS_APART = "_smp_draws_apart"
+"""Attribute of a module that draws for its own attention heads only: its tensor parallel rank."""
+
+
+@dataclass
+class _Caller:
+    """A module that is being called. state: the generators' state before.
+
+    seed: that of a module with DRAWS_APART, whose stream differs by rank; the modules that it calls get theirs from
+    this seed and `calls`, because they compute what all ranks of the group have.
+    """
+
+    module: nn.Module
+    state: Any
+    seed: int | None
+    calls: int = 0
+
+
 _callers = threading.local()
-"""Per thread, `stack`: the calling modules, innermost last, with the random states to restore."""
+"""Per thread, `stack`: the modules that are being called, innermost last."""
 
 
-def _stack() -> list[tuple[nn.Module, Any]]:
+def _stack() -> list[_Caller]:
     if not hasattr(_callers, "stack"):
         _callers.stack = []
-    stack: list[tuple[nn.Module, Any]] = _callers.stack
+    stack: list[_Caller] = _callers.stack
     return stack
 
 
 def _enter(module: nn.Module, args: Any) -> None:
-    if module.training:
+    if not module.training:
+        return
+    stack = _stack()
+    if stack and stack[-1].seed is not None:
+        seed = mixed(stack[-1].seed, stack[-1].calls)
+        stack[-1].calls += 1
+    else:
         seed = draw()
-        _stack().append((module, random_state()))
-        begin_stream(seed)
+    rank = module.__dict__.get(DRAWS_APART)
+    stack.append(_Caller(module, random_state(), None if rank is None else seed))
+    begin_stream(seed if rank is None else mixed(seed, "rank", rank))
 
 
 def _leave(module: nn.Module, args: Any, result: Any) -> None:
     stack = _stack()
-    if stack and stack[-1][0] is module:
-        set_random_state(stack.pop()[1])
+    if stack and stack[-1].module is module:
+        set_random_state(stack.pop().state)

@@ -41,6 +41,9 @@ from .messages import (
 from .remote import GradientHolder, arrive, pack, same_form, unpack, version
 from .seeds import seeded
 from .stand_in import local_parameters
+from .state import state
+from .tensor.thread import microbatch as microbatch_of_thread
+from .watch import RankLost
 from .wire import Incoming, Poisoned, TransferError, Wire
 
 MOST_FORMS = 4096
@@ -95,7 +98,7 @@ class ModuleServer:
         self._in_order = GradientsInOrder(local_parameters(named)) if in_order else None
         self._forms: dict[int, Form] = {}
         self._microbatches: dict[int, MicrobatchState] = {}
-        self._status = ServerStatus()
+        self._status, self._step = ServerStatus(), 0
         self._handlers: Mapping[type, Callable[[Any, list[Incoming]], None]] = {
             Call: self._call,
             Push: self._push,
@@ -107,7 +110,7 @@ class ModuleServer:
 
     def run(self, function: str, steps: int) -> tuple[StepOutcome, list[Any]]:
         """One step: how it ended, and the tensors of its outputs. StepMismatch if the ranks call different steps."""
-        self._status, self._microbatches = ServerStatus(), {}
+        self._status, self._microbatches, self._step = ServerStatus(), {}, steps
         if self._in_order:
             self._in_order.begin()
         self._wire.send(self._coordinator, Hello(function, steps))
@@ -162,8 +165,11 @@ class ModuleServer:
     def _failed(self, error: BaseException) -> None:
         """Keep the first failure; it is reported at the end of the step."""
         if self._status.error is None:
-            # A Poisoned payload means that another rank failed; any other error is this rank's.
-            self._status = ServerStatus(traceback.format_exc(), not isinstance(error, Poisoned))
+            # A Poisoned payload or RankLost means that another rank failed; any other error is this rank's.
+            self._status = ServerStatus(traceback.format_exc(), not isinstance(error, Poisoned | RankLost))
+            if state.exchanges is not None and self._status.caused:
+                # Ranks of the tensor parallel group wait for this one in the middle of the step.
+                state.watch.step_failed(self._status.error or "", self._step)
 
     def _call(self, request: Call, incoming: list[Incoming]) -> None:
         for microbatch, number in request.free:
@@ -187,11 +193,11 @@ class ModuleServer:
             values[number] = tensor
 
     def _compute(self, request: Call) -> Form:
-        state = self._state(request.microbatch)
+        kept = self._state(request.microbatch)
         inputs: list[torch.Tensor] = []
         holders: list[tuple[int, GradientHolder]] = []
         for number, wants_gradient in request.inputs:
-            value = state.values[number].detach()
+            value = kept.values[number].detach()
             if wants_gradient and request.modes.grad:
                 holders.append((number, GradientHolder()))
                 value = arrive(value, holders[-1][1])
@@ -200,7 +206,7 @@ class ModuleServer:
         before = self._snapshot(arguments, inputs)
         modules = [self._named[name] for name in request.names]
         set_training(modules, request.modes)
-        with in_modes(request.modes):
+        with in_modes(request.modes), microbatch_of_thread(request.microbatch):
             for module, seed in zip(modules, request.seeds, strict=True):
                 with seeded(seed):
                     result = module(*args, **kwargs)
@@ -208,9 +214,9 @@ class ModuleServer:
         form, tensors = self._form(request.names[0], result, before)
         self._check(request, form)
         results = [(request.results + place, tensor) for place, tensor in enumerate(tensors)]
-        state.values.update({number: tensor.detach() for number, tensor in results})
+        kept.values.update({number: tensor.detach() for number, tensor in results})
         if request.modes.grad:
-            state.graphs[request.results] = Graph([each for each in results if each[1].requires_grad], holders)
+            kept.graphs[request.results] = Graph([each for each in results if each[1].requires_grad], holders)
         return form
 
     def _snapshot(self, arguments: Any, inputs: Sequence[torch.Tensor]) -> ArgumentSnapshot:
@@ -260,17 +266,17 @@ class ModuleServer:
     def _backward(self, request: Backward, incoming: list[Incoming]) -> None:
         if self._status.error is not None:
             return
-        state = self._state(request.microbatch)
+        kept = self._state(request.microbatch)
         try:
-            graph = state.graphs.pop(request.call)
-            results = [(tensor, state.gradients.pop(number, None)) for number, tensor in graph.results]
+            graph = kept.graphs.pop(request.call)
+            results = [(tensor, kept.gradients.pop(number, None)) for number, tensor in graph.results]
             reached = [(tensor, gradient) for tensor, gradient in results if gradient is not None]
             if reached:
                 part = self._in_order and self._in_order.part(request.microbatch, request.backward_pass)
-                with part or nullcontext():
+                with part or nullcontext(), microbatch_of_thread(request.microbatch):
                     torch.autograd.backward([tensor for tensor, _ in reached], [gradient for _, gradient in reached])
             for number, holder in graph.inputs:
-                state.add_gradient(number, holder.take())
+                kept.add_gradient(number, holder.take())
         except Exception as error:
             self._failed(error)
 

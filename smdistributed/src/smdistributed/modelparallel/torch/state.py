@@ -32,7 +32,10 @@ class ModuleManager:
 
 @dataclass
 class ProcessState:
-    """Set by `init`, DistributedModel and DistributedOptimizer. groups: kind of group → its Members."""
+    """Set by `init`, DistributedModel and DistributedOptimizer. groups: kind of group → its Members.
+
+    exchanges: with the tensor parallel group, None without tensor parallelism.
+    """
 
     parameters: ModelParallelParameters = field(default_factory=ModelParallelParameters)
     topology: Topology = field(default_factory=lambda: Topology(1))
@@ -41,6 +44,7 @@ class ProcessState:
     optimizer: Any = None
     initialized: bool = False
     watch: Watch = field(default_factory=lambda: Watch(0, {}))
+    exchanges: Any = None
     module_manager: ModuleManager = field(default_factory=ModuleManager)
 
     @property

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from .amp import mixed_precision
 from .state import state
@@ -92,11 +92,11 @@ def slice_of(value: Any, count: int, index: int, axis: int = 0) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         return type(value)(slice_of(each, count, index, axis) for each in value)
     if isinstance(value, MutableMapping):
-        return _with_values(value, {name: slice_of(each, count, index, axis) for name, each in value.items()})
+        return with_values(value, {name: slice_of(each, count, index, axis) for name, each in value.items()})
     return value
 
 
-def _with_values(like: Any, values: dict[Any, Any]) -> Any:
+def with_values(like: Any, values: dict[Any, Any]) -> Any:
     """A mapping of the same type with other values; a dict if the type does not allow that."""
     if type(like) is dict:
         return values
@@ -119,7 +119,7 @@ def merged(outputs: Sequence[Any]) -> Any:
     if isinstance(first, list | tuple):
         return type(first)(merged(each) for each in zip(*outputs, strict=True))
     if isinstance(first, MutableMapping):
-        return _with_values(first, {name: merged([each[name] for each in outputs]) for name in first})
+        return with_values(first, {name: merged([each[name] for each in outputs]) for name in first})
     if first is None and all(each is None for each in outputs):
         return None
     return list(outputs)
@@ -167,9 +167,21 @@ def step(
             parts = [arguments(bound, count, index) for index in range(count)]
             return [functools.partial(body, part) for part in parts]
 
-        return merged(model.run_step(function.__qualname__, bodies))
+        return merged(model.run_step(function.__qualname__, bodies, functools.partial(described, bound.arguments)))
 
     return wrapper
+
+
+def described(arguments: Any) -> list[str]:
+    """The shapes of a batch's tensors, which the ranks of a tensor parallel group must agree on.
+
+    With prescaled_batch they have one batch, so its sums as well.
+    """
+    tensors = [each for each in tree_leaves(arguments) if isinstance(each, torch.Tensor)]
+    lines = [str(tuple(each.shape)) for each in tensors]
+    if state.parameters.prescaled_batch:
+        lines += [f"a sum of {float(each.detach().double().sum()):.17g}" for each in tensors]
+    return lines
 
 
 def is_tracing() -> bool:

@@ -55,6 +55,7 @@ class Watch:
         self._since: tuple[str, float] | None = None
         self._over = False
         self._abandoned: list[Any] = []
+        self._failed_step: int | None = None
 
     @property
     def connected(self) -> bool:
@@ -94,20 +95,29 @@ class Watch:
             failed = self.failed_at(ranks) if replicas else None
             raise (RankLost(failed) if failed else self.cause(ranks)) from error
 
-    def step_failed(self, text: str) -> None:
-        """Tell all ranks that a step failed here."""
+    def step_failed(self, text: str, step: int) -> None:
+        """Tell all ranks that the step of this number failed here; once, or replicas would count different failures."""
+        if step == self._failed_step:
+            return
+        self._failed_step = step
         self.failures += 1
         self._tell({"rank": self.rank, "failed": self.failures, "text": text})
 
-    def wait_for_replicas(self, work: Any, ranks: Sequence[int]) -> None:
-        """Wait for an exchange with these ranks. RankLost if a step failed at one, which then never joins it."""
-        pause = 5e-5
+    def wait_for(self, work: Any, ranks: Sequence[int], *tensors: Any, spin: float = 0.0) -> None:
+        """Wait for an exchange of tensors over gloo. RankLost if a step failed at one of these ranks.
+
+        That rank then never joins the exchange. spin: for how many seconds to look without sleeping.
+        """
+        pause, since = 5e-5, time.monotonic()
         while not work.is_completed():
             if failure := self.peers.failed_more_often(self.failures, ranks):
-                self._abandoned.append(work)  # keep it alive: torch's thread still uses it
+                self._abandoned.append((work, tensors))  # keep them alive: torch's thread still uses them
                 raise RankLost(failure)
-            time.sleep(pause)
-            pause = min(1.5 * pause, 0.05)
+            if time.monotonic() - since < spin:
+                time.sleep(0)
+            else:
+                time.sleep(pause)
+                pause = min(1.5 * pause, 0.05)
         work.wait()
 
     def end(self, how: str) -> None:

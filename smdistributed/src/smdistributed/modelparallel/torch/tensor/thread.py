@@ -1,0 +1,49 @@
+"""What a thread computes at the moment: for which microbatch, and whether in a region."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+_thread = threading.local()
+
+
+def in_region() -> bool:
+    """Whether this thread computes on the batches of its whole tensor parallel group."""
+    return getattr(_thread, "inside", False)
+
+
+@contextmanager
+def region(*, inside: bool = True) -> Iterator[None]:
+    """Set `in_region` in this context; a rank that serves modules gets it from the caller."""
+    before, _thread.inside = in_region(), inside
+    try:
+        yield
+    finally:
+        _thread.inside = before
+
+
+def current_microbatch() -> int | None:
+    """The microbatch that this thread computes."""
+    return getattr(_thread, "microbatch", None)
+
+
+@contextmanager
+def microbatch(index: int | None) -> Iterator[None]:
+    """In this context the thread computes a microbatch."""
+    before, _thread.microbatch = current_microbatch(), index
+    try:
+        yield
+    finally:
+        _thread.microbatch = before
+
+
+def same_thread_state() -> AbstractContextManager[None]:
+    """A context, for any thread, with the state that this thread has now."""
+    inside, index = in_region(), current_microbatch()
+
+    @contextmanager
+    def same() -> Iterator[None]:
+        with region(inside=inside), microbatch(index):
+            yield
+
+    return same()
