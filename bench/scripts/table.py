@@ -338,7 +338,7 @@ NOT_RUN = {
         "calls apex's compiled amp_C and apex_C on gradients, and FusedLAMB"
     ),
     f"{AWS}@01dbfb67 {PYTORCH}/model_parallel/gpt2/train_gpt_simple.py with the notebook's own options": (
-        "tensor_parallel_degree 4 and shard_optimizer_state: not implemented in open smdistributed"
+        "shard_optimizer_state: not implemented in open smdistributed"
     ),
     f"{AWS}@a75d5f25 {PYTORCH}/model_parallel/falcon/train.py": (
         "sharded data parallelism: not implemented in open smdistributed"

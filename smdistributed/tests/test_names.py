@@ -45,7 +45,7 @@ def test_fused_layer_norm_computes_like_layer_norm_in_its_own_class() -> None:
     ("module", "name", "message"),
     [
         (optimizers, "FusedLAMB", "smp.optimizers.FusedLAMB is not supported because it needs NVIDIA's apex"),
-        (smp_nn, "FlashAttentionLayer", "smp.nn.FlashAttentionLayer belongs to tensor parallelism"),
+        (smp_nn, "FlashAttentionLayer", "FlashAttentionLayer is not supported; use smp.nn.DistributedAttentionLayer"),
     ],
 )
 def test_import_of_unsupported_name_is_an_error(module: Any, name: str, message: str) -> None:

@@ -187,3 +187,27 @@ def test_half_precision_is_close_to_that_of_one_rank(features: list[dict[str, An
 @pytest.mark.slow
 def test_overflow_of_one_share_skips_the_step_on_all_ranks(features: list[dict[str, Any]]) -> None:
     assert [each["overflows"] for each in features] == [(True, True)] * 2
+
+
+LAYERS = """
+smp.init({"ddp": True})
+import tensor_layers
+result(tensor_layers.trained(tensor_parallel_degree=dist.get_world_size() if PIPELINE == 1 else 2, partitions=PIPELINE))
+"""
+
+
+@pytest.mark.slow
+def test_layers_of_smp_nn_equal_those_of_one_rank(tmp_path: Path) -> None:
+    """Cross attention, a causal mask, three heads on two ranks, and a registered class of a script."""
+    results = []
+    for size in (1, 2):
+        folder = tmp_path / str(size)
+        folder.mkdir()
+        body = f"PIPELINE = 1\n{LAYERS}"
+        results.append(rank_jobs.run(body, size, folder, imports=["pipeline_models"])[0])
+    (losses, weights, none, _), (split_losses, split_weights, distributed, kind) = results
+    assert split_losses == pytest.approx(losses, rel=1e-6)
+    assert list(weights) == list(split_weights)
+    assert max(float((weights[name] - split_weights[name]).abs().max()) for name in weights) < 5e-6
+    assert (none, distributed, kind) == (0, 13, "DistributedTransformer")
+    assert losses[-1] < losses[0]

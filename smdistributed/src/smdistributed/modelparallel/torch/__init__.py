@@ -79,6 +79,7 @@ from .partition import PartitionError, partition, set_partition
 from .state import state
 from .step import StepOutput, is_tracing, step
 from .tensor.choice import set_tensor_parallelism, tensor_parallelism
+from .tensor.registered import tp_register, tp_register_with_module
 
 __all__ = [
     "DP_GROUP",
@@ -148,6 +149,8 @@ __all__ = [
     "step",
     "tensor_parallelism",
     "tp_rank",
+    "tp_register",
+    "tp_register_with_module",
     "tp_size",
     "utils",
 ]

@@ -50,7 +50,8 @@ from .seeds import install_random_streams
 from .stand_in import offload_parameter
 from .state import state
 from .tensor.exchange import agree_on_step, compare_exchanges
-from .tensor.start import distribute_equally
+from .tensor.registered import replace_registered
+from .tensor.start import distribute_equally, give_names
 from .wire import Wire, direction_groups
 
 Hook = Callable[[Any, Any], Any]
@@ -113,8 +114,10 @@ class DistributedModel(LocalPart):
         )
         state.model = self
         self._distributed: list[str] = []
+        replace_registered(module)
+        give_names(module)
         if tp_size() > 1:
-            self._distributed = distribute_equally(self.module)
+            self._distributed = distribute_equally(module)
         if pp_size() == 1:
             self.partition()
             self._exchange_outside_steps()

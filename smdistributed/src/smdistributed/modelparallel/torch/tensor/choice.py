@@ -5,7 +5,7 @@ Source: SageMaker Python SDK, doc/api/training/smp_versions/latest/smd_model_par
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 from torch import nn
 
@@ -18,6 +18,7 @@ from .matrices import split_columns, split_rows, split_words
 from .regions import make_region
 from .split import feature_indexes, mark_distributed, split_of
 
+_Module = TypeVar("_Module", bound=nn.Module)
 _TAG = "_smp_tensor_parallelism"
 
 
@@ -43,6 +44,17 @@ def set_tensor_parallelism(module: nn.Module, enabled: bool = True, **kwargs: An
         raise RuntimeError("The model is distributed already; call smp.set_tensor_parallelism before DistributedModel.")
     for each in module.modules():
         each.__dict__[_TAG] = Tag(enabled, bool(kwargs.get("distribute_embedding")), each is module)
+
+
+def mark_unless_disabled(module: nn.Module) -> None:
+    """Mark a layer of smp.nn, unless it is created where tensor parallelism is disabled."""
+    module.__dict__.setdefault(_TAG, Tag(enabled=True, embeddings=isinstance(module, nn.Embedding)))
+
+
+def is_marked(module: nn.Module) -> bool:
+    """Whether tensor parallelism is on for a module."""
+    tag: Tag | None = module.__dict__.get(_TAG)
+    return tag is not None and tag.enabled
 
 
 def distribute(root: nn.Module) -> tuple[list[str], dict[str, str]]:
@@ -110,18 +122,22 @@ class _Chooser:
 
     def _split_matrix(self, module: nn.Module, tag: Tag) -> bool:
         """Split a Linear or an Embedding that belongs to no layer."""
-        if type(module) is nn.Embedding and (tag.embeddings or tag.named):
+        if _computes_like(module, nn.Embedding) and (tag.embeddings or tag.named):
             if module.max_norm is not None:
                 raise Whole("it has max_norm")
             split_words(module, feature_indexes(_enough(module.num_embeddings), tp_size()))
             return True
-        if type(module) is nn.Linear:
+        if _computes_like(module, nn.Linear):
             if id(module.weight) in self._embedded:
                 split_columns(module, feature_indexes(_enough(module.out_features), tp_size()), all_columns=True)
             else:
                 split_rows(module, feature_indexes(_enough(module.in_features), tp_size()), whole_input=True)
             return True
         return False
+
+
+def _computes_like(module: nn.Module, kind: type[_Module]) -> TypeGuard[_Module]:
+    return isinstance(module, kind) and type(module).forward is kind.forward
 
 
 def _enough(features: int) -> int:

@@ -54,7 +54,8 @@ class Layout(NamedTuple):
     """Where a layer's matrices are. Paths are those of named_modules() below the layer.
 
     attention: the module that knows the heads. query_key_value: the matrices before the heads. blocks: how many of
-    query, key and value follow each other in one matrix. per_head: how many of them each head has in one matrix.
+    query, key and value follow each other in one matrix. per_head: how many of them each head has in one matrix. The
+    paths of an attention or an MLP that the layer lacks are empty.
     """
 
     attention: str
@@ -101,9 +102,8 @@ LAYOUTS: Mapping[str, Sequence[Layout]] = {
             per_head=3,
         )
     ],
-    "DistributedTransformerLayer": [
-        Layout("attention", _three(before="attention"), "attention.dense", ("output.dense1",), "output.dense2")
-    ],
+    "DistributedAttentionLayer": [Layout("", ("query", "key", "value"), "dense", (), "")],
+    "DistributedTransformerOutputLayer": [Layout("", (), "", ("dense1",), "dense2")],
 }
 """Class of a layer → its layouts in the versions of transformers; the first one whose modules exist counts."""
 
@@ -115,12 +115,15 @@ def layer_plan(layer: nn.Module, ranks: int) -> LayerPlan | None:
         return None
     modules = dict(layer.named_modules())
     for layout in known:
-        if {layout.attention, *layout.query_key_value, layout.attention_output, layout.mlp_output} <= modules.keys():
+        paths = (*layout.query_key_value, layout.attention_output, *layout.mlp_inputs, layout.mlp_output)
+        if {layout.attention, *filter(None, paths)} <= modules.keys():
             break
     else:
         raise Whole("this version of transformers builds it of other modules")
     if "crossattention" in modules:
         raise Whole("it has cross attention")
+    if not layout.query_key_value:
+        return LayerPlan(mlp_matrices(modules, layout.mlp_inputs, layout.mlp_output, ranks))
     attention = modules[layout.attention]
     heads, width = _first(attention, _HEADS), _first(attention, _WIDTHS)
     if heads < ranks:
@@ -129,7 +132,7 @@ def layer_plan(layer: nn.Module, ranks: int) -> LayerPlan | None:
         *(Matrix(COLUMNS, path, feature_indexes(heads, ranks, layout.per_head * width, layout.blocks))
           for path in layout.query_key_value),
         Matrix(ROWS, layout.attention_output, feature_indexes(heads, ranks, width)),
-        *mlp_matrices(modules, layout.mlp_inputs, layout.mlp_output, ranks),
+        *(mlp_matrices(modules, layout.mlp_inputs, layout.mlp_output, ranks) if layout.mlp_inputs else ()),
     ]  # fmt: skip
     return LayerPlan(matrices, _local_heads(layout.attention, attention, heads, width, ranks), (layout.attention,))
 
