@@ -1,5 +1,7 @@
 """Runs in each rank of a launch: what tensor parallelism does besides computing the results of one process."""
 
+import contextlib
+import io
 import pathlib
 
 import pipeline_cases
@@ -161,14 +163,19 @@ def chosen():
                 self.words = nn.Embedding(8, 20)
             self.third, self.fourth = nn.Linear(20, 20), nn.Linear(20, 20)
             self.narrow, self.vectors = nn.Linear(1, 3), nn.Embedding(8, 20)
+            self.tied = nn.Linear(20, 8)
+            self.tied.weight = self.vectors.weight
+            self.layer = pipeline_models.build("bert-1").bert.encoder.layer[0]
 
     plain = Net()
-    for each in (plain.third, plain.narrow, plain.vectors):
+    for each in (plain.third, plain.narrow, plain.layer, plain.tied, plain.words):
         smp.set_tensor_parallelism(each)
-    model = smp.DistributedModel(plain)
+    printed = io.StringIO()
+    with contextlib.redirect_stderr(printed):
+        model = smp.DistributedModel(plain)
     modules = {id(each) for each in model.distributed_modules()}
     late = pipeline_cases.raised(smp.set_tensor_parallelism, plain.fourth)
-    return [name for name, each in plain.named_children() if id(each) in modules], late
+    return [name for name, each in plain.named_children() if id(each) in modules], late, printed.getvalue()
 
 
 def mistakes():

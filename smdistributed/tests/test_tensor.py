@@ -160,9 +160,14 @@ def test_rank_holds_its_share_of_uneven_heads(features: list[dict[str, Any]]) ->
 
 @pytest.mark.slow
 def test_script_chooses_modules_by_context_and_by_function(features: list[dict[str, Any]]) -> None:
-    """An embedding must be named itself, and a module with fewer features than ranks stays whole."""
-    names, late = features[0]["chosen"]
-    assert names == ["first", "third", "vectors"]
+    """An embedding must be named itself. What can't be split stays whole, and the first rank says why."""
+    names, late, printed = features[0]["chosen"]
+    assert names == ["first", "words", "third"]
+    assert printed.splitlines() == [
+        "smp: narrow is not split: it has fewer features (1) than ranks (2)",
+        "smp: tied is not split: it shares a parameter with another module",
+        "smp: layer is not split: it has fewer attention heads (1) than ranks (2)",
+    ]
     assert "call smp.set_tensor_parallelism before DistributedModel" in late
 
 

@@ -5,7 +5,7 @@ Source: SageMaker Python SDK, doc/api/training/smp_versions/latest/smd_model_par
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, TypeGuard, TypeVar
+from typing import Any, NamedTuple
 
 from torch import nn
 
@@ -13,12 +13,11 @@ from ..groups import tp_rank, tp_size
 from ..seeds import DRAWS_APART
 from ..state import state
 from ..tags import tagged
-from .layouts import ROWS, LayerPlan, Whole, layer_plan, table_plan
+from .layouts import ROWS, LayerPlan, Whole, has_layout, layer_plan, table_plan
 from .matrices import split_columns, split_rows, split_words
 from .regions import make_region
 from .split import feature_indexes, mark_distributed, split_of
 
-_Module = TypeVar("_Module", bound=nn.Module)
 _TAG = "_smp_tensor_parallelism"
 
 
@@ -94,55 +93,56 @@ class _Chooser:
         self._tables = {id(layer): table for layer, table in _tables(root)}
 
     def visit(self, name: str, module: nn.Module) -> None:
-        """Split the module, or look at its children."""
+        """Split the module, or look at its children. A layer or matrix that can't be split stays whole."""
         tag = module.__dict__.get(_TAG)
-        if tag is not None and tag.enabled and self._split(name, module, tag):
-            mark_distributed(module)
-            self.chosen.append(name)
-            return
+        if tag is not None and tag.enabled:
+            try:
+                split = self._split(module, tag)
+            except Whole as reason:
+                self.whole[name] = str(reason)
+                return
+            if split:
+                mark_distributed(module)
+                self.chosen.append(name)
+                return
         for child, each in module.named_children():
             self.visit(f"{name}.{child}" if name else child, each)
 
-    def _split(self, name: str, module: nn.Module, tag: Tag) -> bool:
-        try:
-            if not tag.embeddings and any(self._users[id(each)] > 1 for each in module.parameters()):
-                raise Whole("it shares a parameter with another module")
-            if plan := self._plan(module):
-                apply(module, plan)
-                return True
-            return self._split_matrix(module, tag)
-        except Whole as reason:
-            self.whole[name] = str(reason)
+    def _split(self, module: nn.Module, tag: Tag) -> bool:
+        """Split a layer or a matrix; False if the module is neither. Whole if it can't be split."""
+        is_layer = has_layout(module) or id(module) in self._tables
+        is_words = _computes_like(module, nn.Embedding) and (tag.embeddings or tag.named)
+        if not (is_layer or is_words or _computes_like(module, nn.Linear)):
             return False
+        if not tag.embeddings and any(self._users[id(each)] > 1 for each in module.parameters()):
+            raise Whole("it shares a parameter with another module")
+        if has_layout(module):
+            apply(module, layer_plan(module, tp_size()))
+        elif is_layer:
+            apply(module, table_plan(module, self._tables[id(module)], tp_size()))
+        else:
+            self._split_matrix(module)
+        return True
 
-    def _plan(self, module: nn.Module) -> LayerPlan | None:
-        plan = layer_plan(module, tp_size())
-        table = self._tables.get(id(module))
-        return table_plan(module, table, tp_size()) if plan is None and table is not None else plan
-
-    def _split_matrix(self, module: nn.Module, tag: Tag) -> bool:
+    def _split_matrix(self, module: nn.Module) -> None:
         """Split a Linear or an Embedding that belongs to no layer."""
-        if _computes_like(module, nn.Embedding) and (tag.embeddings or tag.named):
+        if isinstance(module, nn.Embedding):
             if module.max_norm is not None:
                 raise Whole("it has max_norm")
             split_words(module, feature_indexes(_enough(module.num_embeddings), tp_size()))
-            return True
-        if _computes_like(module, nn.Linear):
-            if id(module.weight) in self._embedded:
-                split_columns(module, feature_indexes(_enough(module.out_features), tp_size()), all_columns=True)
-            else:
-                split_rows(module, feature_indexes(_enough(module.in_features), tp_size()), whole_input=True)
-            return True
-        return False
+        elif isinstance(module, nn.Linear) and id(module.weight) in self._embedded:
+            split_columns(module, feature_indexes(_enough(module.out_features), tp_size()), all_columns=True)
+        elif isinstance(module, nn.Linear):
+            split_rows(module, feature_indexes(_enough(module.in_features), tp_size()), whole_input=True)
 
 
-def _computes_like(module: nn.Module, kind: type[_Module]) -> TypeGuard[_Module]:
+def _computes_like(module: nn.Module, kind: type[nn.Module]) -> bool:
     return isinstance(module, kind) and type(module).forward is kind.forward
 
 
 def _enough(features: int) -> int:
     if features < tp_size():
-        raise Whole(f"it has {features} features, fewer than {tp_size()} ranks")
+        raise Whole(f"it has fewer features ({features}) than ranks ({tp_size()})")
     return features
 
 

@@ -67,7 +67,7 @@ class Layout(NamedTuple):
     per_head: int = 1
 
 
-def _three(*, before: str) -> tuple[str, ...]:
+def _three(before: str) -> tuple[str, ...]:
     return tuple(f"{before}.{name}" for name in ("query", "key", "value"))
 
 
@@ -76,12 +76,12 @@ def _projections(before: str) -> tuple[str, ...]:
 
 
 _BERT = Layout(
-    "attention.self", _three(before="attention.self"), "attention.output.dense", ("intermediate.dense",), "output.dense"
+    "attention.self", _three("attention.self"), "attention.output.dense", ("intermediate.dense",), "output.dense"
 )
 _VIT = Layout("attention", _projections("attention"), "attention.o_proj", ("mlp.fc1",), "mlp.fc2")
 _OLDER_VIT = Layout(
     "attention.attention",
-    _three(before="attention.attention"),
+    _three("attention.attention"),
     "attention.output.dense",
     ("intermediate.dense",),
     "output.dense",
@@ -108,13 +108,15 @@ LAYOUTS: Mapping[str, Sequence[Layout]] = {
 """Class of a layer → its layouts in the versions of transformers; the first one whose modules exist counts."""
 
 
-def layer_plan(layer: nn.Module, ranks: int) -> LayerPlan | None:
-    """How to split a layer with a known layout; None if its class has none. Whole if it can't be split."""
-    known = LAYOUTS.get(type(layer).__name__)
-    if known is None:
-        return None
+def has_layout(layer: nn.Module) -> bool:
+    """Whether the layer's class is in LAYOUTS."""
+    return type(layer).__name__ in LAYOUTS
+
+
+def layer_plan(layer: nn.Module, ranks: int) -> LayerPlan:
+    """How to split a layer of a class in LAYOUTS. Whole if it can't be split."""
     modules = dict(layer.named_modules())
-    for layout in known:
+    for layout in LAYOUTS[type(layer).__name__]:
         paths = (*layout.query_key_value, layout.attention_output, *layout.mlp_inputs, layout.mlp_output)
         if {layout.attention, *filter(None, paths)} <= modules.keys():
             break
@@ -127,7 +129,7 @@ def layer_plan(layer: nn.Module, ranks: int) -> LayerPlan | None:
     attention = modules[layout.attention]
     heads, width = _first(attention, _HEADS), _first(attention, _WIDTHS)
     if heads < ranks:
-        raise Whole(f"it has {heads} attention heads, fewer than {ranks} ranks")
+        raise Whole(f"it has fewer attention heads ({heads}) than ranks ({ranks})")
     matrices = [
         *(Matrix(COLUMNS, path, feature_indexes(heads, ranks, layout.per_head * width, layout.blocks))
           for path in layout.query_key_value),
@@ -187,7 +189,7 @@ def table_plan(layer: nn.Module, table: Mapping[str, str], ranks: int) -> LayerP
     attention = modules["self_attn"]
     heads, pairs = _first(attention, _HEADS), _first(attention, ("num_key_value_heads", *_HEADS))
     if pairs < ranks:
-        raise Whole(f"it has {pairs} pairs of keys and values, fewer than {ranks} ranks")
+        raise Whole(f"it has fewer pairs of keys and values ({pairs}) than ranks ({ranks})")
     width = _first(attention, _WIDTHS)
     queries, keys = feature_indexes(pairs, ranks, heads // pairs * width), feature_indexes(pairs, ranks, width)
     query, key, value, output = _SELF_ATTENTION
