@@ -85,7 +85,6 @@ class _Chooser:
     def __init__(self, root: nn.Module) -> None:
         self.chosen: list[str] = []
         self.whole: dict[str, str] = {}
-        self._root = root
         self._users: dict[int, int] = {}
         for _, parameter in root.named_parameters(remove_duplicate=False):
             self._users[id(parameter)] = self._users.get(id(parameter), 0) + 1

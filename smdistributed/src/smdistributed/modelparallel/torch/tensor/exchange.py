@@ -36,7 +36,6 @@ class Exchanges:
     """This rank's exchanges in its tensor parallel group. comparisons: a process group over gloo."""
 
     def __init__(self, comparisons: Any) -> None:
-        self.sent_bytes = 0
         self._comparisons = comparisons
         self._order = 0
 
@@ -47,8 +46,7 @@ class Exchanges:
     def sum(self, tensor: torch.Tensor) -> torch.Tensor:
         """The sum of the ranks' tensors."""
         total = tensor.detach().clone(memory_format=torch.contiguous_format)
-        sent = 2 * (tp_size() - 1) * total.nbytes // tp_size()
-        self._run("sum", total, sent, lambda group: dist.all_reduce(total, group=group, async_op=True))
+        self._run("sum", total, lambda group: dist.all_reduce(total, group=group, async_op=True))
         return total
 
     def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
@@ -56,8 +54,7 @@ class Exchanges:
         own = tensor.detach().contiguous()
         plain = own.view(torch.uint8) if own.dtype == torch.bool else own
         parts = [torch.empty_like(plain) for _ in range(tp_size())]
-        sent = (tp_size() - 1) * own.nbytes
-        self._run("gather", plain, sent, lambda group: dist.all_gather(parts, plain, group=group, async_op=True))
+        self._run("gather", plain, lambda group: dist.all_gather(parts, plain, group=group, async_op=True))
         return [each.view(own.dtype) for each in parts]
 
     def compare(self) -> None:
@@ -71,10 +68,9 @@ class Exchanges:
         if int(values[0]) != -int(values[1]):
             raise DifferentExchanges
 
-    def _run(self, kind: str, tensor: torch.Tensor, sent: int, start: Callable[[Any], Any]) -> None:
+    def _run(self, kind: str, tensor: torch.Tensor, start: Callable[[Any], Any]) -> None:
         """Start an exchange and wait for it. RankLost if a step fails on another rank of the group."""
         self._order = mixed(self._order, kind, str(tuple(tensor.shape)), str(current_microbatch()))
-        self.sent_bytes += sent
         group = members(TP_GROUP)
         what = f"exchange {self._order:x} of a distributed layer"
         with state.watch.waiting(what, group.ranks), state.watch.explain_errors(group.ranks):
