@@ -3,7 +3,6 @@
 It is imported in processes in which `smdistributed` is a top-level package.
 """
 
-import resource
 import statistics
 import tempfile
 import threading
@@ -11,17 +10,20 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import smdistributed.modelparallel.torch as smp
 import torch
 from new_start import start
+from rank_memory import growth, peak_of_sends
 from torch import nn
 from torch.utils._pytree import tree_leaves
 from transformers import BertConfig, BertForQuestionAnswering
 
 from bench.scripts.wire_bytes import ModuleCall, TensorUse, least_bytes
+
+__all__ = ["Shape", "gathered", "memory", "overlap", "peak_of_sends"]
+"""What bench.scripts.model_parallel_launch calls by name."""
 
 
 @dataclass(frozen=True)
@@ -151,30 +153,6 @@ def memory(shape: Shape, partitions: int, microbatches: int, steps: int = 2) -> 
     }
 
 
-def rss() -> int:
-    """The resident memory of this process in bytes."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-
-
-def growth(work: Callable[[], Any]) -> int:
-    """The bytes by which this process' resident memory exceeds its present one while `work` runs."""
-    before = peak = rss()
-    over = threading.Event()
-
-    def look() -> None:
-        nonlocal peak
-        while not over.wait(0.001):
-            peak = max(peak, rss())
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    kept = work()
-    over.set()
-    thread.join()
-    del kept
-    return peak - before
-
-
 def gathered(shape: Shape, partitions: int) -> dict[str, int]:
     """How far this rank's memory grows while the states of all partitions are gathered, by call, in bytes."""
     start({"partitions": partitions, "microbatches": 1})
@@ -203,21 +181,6 @@ def gathered(shape: Shape, partitions: int) -> dict[str, int]:
         "model.state_dict(gather_to_rank0=True)": growth(lambda: model.state_dict(gather_to_rank0=True)),
         "smp.save_checkpoint(partial=False)": growth(save),
     }
-
-
-def peak_of_sends(microbatches: int) -> int:
-    """This rank's peak memory in bytes, without the batch, after a step that sends 1 MiB a microbatch each way."""
-    smp.init({"partitions": 2, "microbatches": microbatches, "active_microbatches": 1})
-    torch.manual_seed(0)
-    model = smp.DistributedModel(nn.Sequential(nn.Linear(256, 256), nn.Linear(256, 256)))
-
-    @smp.step
-    def train_step(model: Any, x: torch.Tensor) -> None:
-        model.backward(model(x).square().mean())
-
-    batch = torch.ones(microbatches * 1024, 256)
-    train_step(model, batch)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - batch.nbytes
 
 
 # ---- overlap ----

@@ -93,10 +93,18 @@ def with_hidden_dropout(**options):
 
 
 def outside_a_step():
-    """Gradients of loss.backward() without smp.step, next to one process; a relative difference."""
+    """Gradients of loss.backward() without smp.step, after one that failed; relative difference to one process."""
     if smp.state.cfg.pipeline_parallel_degree > 1:
         return 0.0
     model, _ = fresh(microbatches=1)
+
+    def fail(_):
+        raise KeyError("in the middle of the backward pass")
+
+    failing = model.module.bert.embeddings.word_embeddings.weight.register_hook(fail)
+    assert pipeline_cases.raised(pipeline_models.call(KIND, model, own_rows(1))[1].backward)
+    failing.remove()
+    model.zero_grad()
     pipeline_models.call(KIND, model, own_rows(0))[1].backward()
     count = smp.rdp_size() * smp.tp_size()
     alone = pipeline_cases.OneProcess(KIND, count, ROWS, 1, 0.1).gradients[0]

@@ -19,15 +19,8 @@ def train_step(model, x):
 """
 
 STEP = """
-import resource
-count = int(os.environ["MICROBATCHES"])
-smp.init({"partitions": 2, "microbatches": count, "active_microbatches": 1})
-torch.manual_seed(0)
-model = smp.DistributedModel(nn.Sequential(nn.Linear(256, 256), nn.Linear(256, 256)))
-
-batch = torch.ones(count * 1024, 256)  # 1 MiB a microbatch
-train_step(model, batch)
-result((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, batch.nbytes))
+import rank_memory
+result(rank_memory.peak_of_sends(int(os.environ["MICROBATCHES"])))
 """
 
 MESSAGES = """
@@ -46,26 +39,11 @@ else:
 """
 
 STATES = """
-import pathlib, threading
+from rank_memory import growth
 smp.init({"partitions": 2, "microbatches": 1})
 torch.manual_seed(0)
 model = smp.DistributedModel(nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(16)]))
 optimizer = smp.DistributedOptimizer(torch.optim.AdamW(model.parameters(), lr=1e-3))
-
-def rss():
-    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * 4096
-
-def growth(work):
-    peak, over = [rss()], threading.Event()
-    def look():
-        while not over.wait(0.001):
-            peak[0] = max(peak[0], rss())
-    before, thread = peak[0], threading.Thread(target=look)
-    thread.start()
-    kept = work()
-    over.set()
-    thread.join()
-    return peak[0] - before
 
 train_step(model, torch.ones(2, 1024))
 optimizer.step()
@@ -88,7 +66,7 @@ def peaks(microbatches: int, folder: Path) -> list[int]:
     """The peak memory of each of two ranks in bytes, without the batch."""
     folder.mkdir()
     more = {"MICROBATCHES": str(microbatches), "MALLOC_MMAP_THRESHOLD_": "65536"}  # else glibc keeps what was freed
-    return [peak - batch for peak, batch in rank_jobs.run(TRAINING + STEP, 2, folder, **more)]
+    return rank_jobs.run(STEP, 2, folder, **more)
 
 
 def test_sent_tensors_are_released_in_the_step(tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ def test_overflow_of_one_share_skips_the_step_on_all_ranks(features: list[dict[s
 LAYERS = """
 smp.init({"ddp": True})
 import tensor_layers
-result(tensor_layers.trained(tensor_parallel_degree=dist.get_world_size() if PIPELINE == 1 else 2, partitions=PIPELINE))
+result(tensor_layers.trained(tensor_parallel_degree=dist.get_world_size()))
 """
 
 
@@ -208,8 +208,7 @@ def test_layers_of_smp_nn_equal_those_of_one_rank(tmp_path: Path) -> None:
     for size in (1, 2):
         folder = tmp_path / str(size)
         folder.mkdir()
-        body = f"PIPELINE = 1\n{LAYERS}"
-        results.append(rank_jobs.run(body, size, folder, imports=["pipeline_models"])[0])
+        results.append(rank_jobs.run(LAYERS, size, folder, imports=["pipeline_models"])[0])
     (losses, weights, none, _), (split_losses, split_weights, distributed, kind) = results
     assert split_losses == pytest.approx(losses, rel=1e-6)
     assert list(weights) == list(split_weights)

@@ -4,7 +4,6 @@ Source: SageMaker Python SDK, doc/api/training/smp_versions/latest/smd_model_par
 """
 
 import sys
-import threading
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -120,19 +119,21 @@ class DistributedModel(LocalPart):
             self._distributed = distribute_equally(module)
         if pp_size() == 1:
             self.partition()
-            self._exchange_outside_steps()
+            if replicas is not None:
+                self._exchange_outside_steps()
 
     def _exchange_outside_steps(self) -> None:
         """Exchange gradients at the end of each loss.backward() that a script calls without smp.step."""
-        due = threading.local()
+        latest = -1  # backward pass; on a GPU the hooks run in another thread than the end of the pass
 
         def finish() -> None:
-            due.queued = False
             self._exchange.outside_step([each for each in self.local_parameters() if each.requires_grad])
 
         def hook(_: torch.Tensor) -> None:
-            if not self.in_step and not getattr(due, "queued", False):
-                due.queued = True
+            nonlocal latest
+            current = torch._C._current_graph_task_id()
+            if not self.in_step and current != latest:
+                latest = current
                 torch.autograd.Variable._execution_engine.queue_callback(finish)
 
         for parameter in self.module.parameters():

@@ -98,7 +98,7 @@ def _enter(value: torch.Tensor) -> torch.Tensor:
     if known is not None and known[1] == value._version:
         return known[0]  # type: ignore[no-any-return]
     together: torch.Tensor = Together.apply(value)  # type: ignore[no-untyped-call]
-    if not (together.requires_grad and value.is_leaf):  # as in `shared`
+    if not value.is_leaf:  # the same on all ranks; a script may keep a batch on one rank and not on another
         value.__dict__[_TOGETHER] = together, value._version
     return together
 
