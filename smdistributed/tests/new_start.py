@@ -16,7 +16,7 @@ def start(config: dict[str, Any]) -> None:
         dist.group.WORLD
     }:
         dist.destroy_process_group(group)
-    state.initialized, state.model, state.optimizer, state.groups = False, None, None, {}
+    state.initialized, state.model, state.optimizer, state.groups, state.exchanges = False, None, None, {}, None
     gc.collect()  # a model and its hooks reference each other and the groups
     smp.init({**config, **gpu_options()})
     torch.backends.cudnn.allow_tf32 = False  # by default convolutions on a GPU have 10 bits

@@ -92,14 +92,35 @@ def one_fails(who, **options):
     return lambda rank: trains(fail if rank in who else None, **options)
 
 
-def goes_on(rank):
+def goes_on(**options):
     """Rank 1 continues after a step that failed there."""
-    model = trains(None, 1, partitions=1, ddp=True)
-    Block.seen, Block.accident = 0, fail if rank == 1 else None
-    try:
-        train_step(model, torch.randn(4, 8))
-    except KeyError:
-        train_step(model, torch.randn(4, 8))
+
+    def script(rank):
+        model = trains(None, 1, ddp=True, **options)
+        Block.seen, Block.accident = 0, fail if rank == 1 else None
+        try:
+            train_step(model, torch.randn(4, 8))
+        except KeyError:
+            train_step(model, torch.randn(4, 8))
+
+    return script
+
+
+def updates_alone(rank):
+    """Rank 1 skips the step of an optimizer whose state is sharded."""
+    model = trains(None, 1, ddp=True, shard_optimizer_state=True)
+    optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1))
+    if rank == 0:
+        optimizer.step()
+    train_step(model, torch.randn(4, 8))
+
+
+def reads_state_alone(rank):
+    """Rank 0 asks for the whole model like a script for replicas that are not sharded."""
+    model = trains(None, 1, **SHARDED)
+    if rank == 0:
+        model.state_dict()
+    train_step(model, torch.randn(4, 8))
 
 
 def calls_barrier(who, **options):
@@ -151,6 +172,7 @@ def exits(rank):
     print("saved")
 
 
+SHARDED = {"sharded_data_parallel_degree": 2, "ddp": True}
 SPLIT = {"tensor_parallel_degree": 2, "ddp": True}
 IN_TWO = {**SPLIT, "partitions": 2}
 
@@ -211,7 +233,7 @@ JOBS = {
     "a server of four dies": (4, one_dies(2, partitions=4)),
     "a server of another replica dies": (4, one_dies(3, partitions=2, ddp=True)),
     "a replica fails": (4, one_fails((3,), partitions=2, ddp=True)),
-    "a replica goes on": (2, goes_on),
+    "a replica goes on": (2, goes_on(partitions=1)),
     "a server calls a barrier": (2, calls_barrier(1, partitions=2)),
     "the coordinator calls a barrier": (2, calls_barrier(0, partitions=2)),
     "a replica calls a barrier": (2, calls_barrier(1, partitions=1, ddp=True)),
@@ -229,6 +251,13 @@ JOBS = {
     "another batch": (2, other_batch),
     "a tensor parallel rank branches": (2, branches(**SPLIT)),
     "a tensor parallel coordinator branches": (4, branches(**IN_TWO)),
+    "a sharded rank dies": (2, one_dies(1, **SHARDED)),
+    "a sharded rank fails": (2, one_fails((1,), **SHARDED)),
+    "a sharded rank goes on": (2, goes_on(sharded_data_parallel_degree=2)),
+    "a sharded rank leaves": (2, lambda rank: trains(None, 1 if rank else 2, **SHARDED)),
+    "a sharded rank calls a barrier": (2, calls_barrier(1, **SHARDED)),
+    "a rank updates alone": (2, updates_alone),
+    "a sharded rank reads the state alone": (2, reads_state_alone),
     "all well": (2, all_well),
 }
 

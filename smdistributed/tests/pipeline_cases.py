@@ -95,12 +95,17 @@ def differences(one, other):
     }
 
 
+def whole(tensor):
+    """A tensor with the rows of all ranks, if it is sharded."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
 def gradients_of(model):
     """Name → gradient, of all partitions and with the shares of all tensor parallel ranks."""
     local = {}
     for name, parameter in model.local_named_parameters():
         if parameter.grad is not None:
-            gradient, split = parameter.grad.clone(), split_of(parameter)
+            gradient, split = whole(parameter.grad).clone(), split_of(parameter)
             local[name] = split.whole(smp.allgather(gradient, smp.TP_GROUP)) if split else gradient
     parts = smp.allgather(local, smp.PP_GROUP)
     return {name: each for part in parts for name, each in part.items()}
@@ -108,8 +113,8 @@ def gradients_of(model):
 
 def drift(model):
     """The largest difference between tensor parallel ranks in parameters that all of them have whole."""
-    whole = {name: each.detach() for name, each in model.local_named_parameters() if not split_of(each)}
-    return max(worst(other, whole) for other in smp.allgather(whole, smp.TP_GROUP))
+    same = {name: whole(each.detach()) for name, each in model.local_named_parameters() if not split_of(each)}
+    return max(worst(other, same) for other in smp.allgather(same, smp.TP_GROUP))
 
 
 @functools.lru_cache(maxsize=8)

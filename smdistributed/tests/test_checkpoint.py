@@ -109,7 +109,7 @@ def test_interrupted_save_keeps_previous_checkpoint(ranks: list[Any]) -> None:
     expected = [f"{kind}_{rank}_0.pt" for kind in ("model", "optimizer") for rank in (0, 1)]
     for number, rank in enumerate(ranks):
         message, resumed, leftovers, names = rank["interrupted"]
-        expected_text = "mp_rank 1: OSError: [Errno 28] No space left" if number < 2 else "another replica's"
+        expected_text = "rank 1: OSError: [Errno 28] No space left" if number < 2 else "another replica's"
         assert expected_text in message
         assert resumed
         assert leftovers
@@ -122,10 +122,10 @@ ERRORS = {
     "no optimizer": "call smp.DistributedOptimizer before, or resume with load_optimizer=False.",
     "missing": "fourth_partial does not exist; check path and tag",
     "no newest": "the newest checkpoint is unknown; give a tag",
-    "a part is lost": "could not be read from on mp_rank 1: FileNotFoundError",
+    "a part is lost": "could not be read from on rank 1: FileNotFoundError",
     "no manifest": "other_partial has no manifest.json, so it was not saved by this library",
     "plain model": "can't save a BertForQuestionAnswering; wrap it with smp.DistributedModel first.",
-    "content": "could not be written on mp_rank 0",
+    "content": "could not be written on rank 0",
     "optimizer of one rank": "The ranks' optimizers have different parameters",
     "optimizer": "a partial one of 3 partitions, and this job has 2",
 }

@@ -12,7 +12,7 @@ from tests.ports import free_port
 
 LIMIT = 15.0
 """Most seconds from the exit of a rank to the exit of all others."""
-JOBS = 24
+JOBS = 31
 """The number of jobs in no_hang.py."""
 Ended = tuple[int, float, str]
 """A rank's exit code, the time of its exit in seconds since its job began, and its output."""
@@ -85,7 +85,7 @@ def test_replica_that_continues_after_failed_step_raises(jobs: dict[str, dict[in
         ("the coordinator gathers alone", "Rank 0 waits for rank 1 in model.state_dict(), and rank 1 for rank 0 in"),
         ("the coordinator clips alone", "in the clipping of gradients"),
         ("a server leaves", "Rank 1 has finished its script, and rank 0 waits for it in a step function"),
-        ("replicas train by two functions", "This replica ends the step function train_step, but another replica ends"),
+        ("replicas train by two functions", "This replica runs the step function train_step, but another replica runs"),
     ],
 )
 def test_error_names_rank_with_mismatched_call(jobs: dict[str, dict[int, Ended]], job: str, words: str) -> None:
@@ -136,6 +136,35 @@ def test_tensor_parallel_ranks_end_together(jobs: dict[str, dict[int, Ended]], j
 @pytest.mark.slow
 def test_tensor_parallel_rank_that_leaves_ends_the_one_that_waits(jobs: dict[str, dict[int, Ended]]) -> None:
     waiting, left = (jobs["a tensor parallel rank leaves"][rank] for rank in range(2))
+    assert (waiting[0], left[0]) == (1, 0)
+    assert "Rank 1 has finished its script, and rank 0 waits for it in" in waiting[2]
+    assert waiting[1] - left[1] < LIMIT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        ("a sharded rank dies", "RankLost: Rank 1 ended without an error message"),
+        ("a sharded rank fails", "KeyError: 'the module is broken'"),
+        ("a sharded rank goes on", "RankLost: "),
+        ("a sharded rank calls a barrier", "in smp.barrier(WORLD)"),
+        ("a rank updates alone", "in optimizer.step()"),
+        ("a sharded rank reads the state alone", "in model.state_dict()"),
+    ],
+)
+def test_ranks_with_sharded_states_end_together(jobs: dict[str, dict[int, Ended]], job: str, words: str) -> None:
+    ended = jobs[job]
+    times = [when for _, when, _ in ended.values()]
+    assert max(times) - min(times) < LIMIT
+    for code, _, output in ended.values():
+        assert code == 1 or (code < 0 and "dies" in job), output
+    assert all(words in output for code, _, output in ended.values() if code == 1), ended
+
+
+@pytest.mark.slow
+def test_sharded_rank_that_leaves_ends_the_one_that_waits(jobs: dict[str, dict[int, Ended]]) -> None:
+    waiting, left = (jobs["a sharded rank leaves"][rank] for rank in range(2))
     assert (waiting[0], left[0]) == (1, 0)
     assert "Rank 1 has finished its script, and rank 0 waits for it in" in waiting[2]
     assert waiting[1] - left[1] < LIMIT

@@ -62,6 +62,7 @@ def test_every_placement_is_accepted(placement: str) -> None:
         ("ddp_dist_backend", "GLOO", "gloo"),
         ("tensor_parallel_degree", 1, 1),
         ("sharded_data_parallel_degree", "1", 1),
+        ("sharded_data_parallel_degree", 0, 1),
         ("shard_optimizer_state", False, False),
     ],
 )
@@ -88,6 +89,9 @@ def test_values_are_converted(name: str, given: object, expected: object) -> Non
         ("optimize", 1, "one of speed, memory"),
         ("ddp_dist_backend", "mpi", "one of auto, nccl, gloo"),
         ("memory_weight", 1.5, "a number from 0.0 to 1.0"),
+        ("sharded_data_parallel_degree", -1, "a whole number of at least 0, where 0 and 1 turn it off"),
+        ("sdp_gradient_clipping", -1.0, "a number of at least 0"),
+        ("sdp_gradient_clipping", "inf", "a number of at least 0"),
         ("placement_strategy", "DDP", "one of cluster, spread, DPT, DTP, PDT, PTD, TDP, TPD"),
     ],
 )
@@ -166,14 +170,28 @@ def test_unknown_option_is_an_error(name: str, sentence: str) -> None:
             "partitions is 3 and pipeline_parallel_degree is 1, two names of one option; keep one.",
         ),
         (
-            {"sharded_data_parallel_degree": 4},
-            "sharded_data_parallel_degree is 4, and sharded data parallelism is not implemented; set it to 1, and use "
-            "torch's FSDP or partitions.",
+            {"sharded_data_parallel_degree": 2},
+            "sharded_data_parallel_degree is 2, which needs ddp; set ddp to true.",
+        ),
+        ({"shard_optimizer_state": True}, "shard_optimizer_state is true, which needs ddp; set ddp to true."),
+        (
+            {"sharded_data_parallel_degree": 3, "partitions": 2, "ddp": True},
+            "sharded_data_parallel_degree is 3 and the model has 2 partitions; set one of them to 1.",
         ),
         (
-            {"shard_optimizer_state": True},
-            "shard_optimizer_state is true, and sharding the optimizer's state is not implemented; set it to false, "
-            "and use more partitions.",
+            {"sharded_data_parallel_degree": 3, "shard_optimizer_state": True, "ddp": True},
+            "sharded_data_parallel_degree is 3, which shards the optimizer's state too; set shard_optimizer_state to "
+            "false.",
+        ),
+        (
+            {"sharded_data_parallel_degree": 4, "ddp": True},
+            "sharded_data_parallel_degree is 4, which does not divide the 6 replicas of this job; change it, the "
+            "number of ranks per host, or of hosts.",
+        ),
+        (
+            {"sharded_data_parallel_degree": 2, "tensor_parallel_degree": 2, "ddp": True},
+            "sharded_data_parallel_degree is 2, which does not divide the 3 replicas of this job; change it, the "
+            "number of ranks per host, or of hosts.",
         ),
         (
             {"partitions": 4, "ddp": True},
@@ -196,6 +214,14 @@ def test_partitions_can_be_the_product_of_both_degrees() -> None:
         "partitions.",
     )
     assert parse({**both, "partitions": 2}, 4).remarks == ()
+
+
+def test_clipping_of_sharded_gradients_is_read_or_reported() -> None:
+    sharded = {"sharded_data_parallel_degree": 2, "ddp": True}
+    assert parse(sharded).sdp_gradient_clipping == 1.0
+    assert parse({**sharded, "sdp_gradient_clipping": "0.5"}).sdp_gradient_clipping == 0.5
+    (line,) = parse({"sdp_gradient_clipping": 1.0}).remarks
+    assert line == "sdp_gradient_clipping changes nothing here: sharded_data_parallel_degree is not above 1."
 
 
 def test_replicas_without_ddp_are_reported() -> None:

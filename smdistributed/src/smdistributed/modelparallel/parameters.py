@@ -34,6 +34,7 @@ class ModelParallelParameters:
     active_microbatches: how many microbatches may be open at a time; None: all with the pipeline `simple`, else
     pipeline_parallel_degree + 2.
     ddp_dist_backend: gloo: tensors of GPUs are exchanged through the host's memory; auto is nccl.
+    sdp_gradient_clipping: the largest norm of gradients with sharded data parallelism; 0: they are not clipped.
     """
 
     pipeline_parallel_degree: int = 1
@@ -50,6 +51,7 @@ class ModelParallelParameters:
     bf16: bool = False
     tensor_parallel_degree: int = 1
     sharded_data_parallel_degree: int = 1
+    sdp_gradient_clipping: float = 1.0
     shard_optimizer_state: bool = False
     ddp_dist_backend: str = "auto"
     remarks: tuple[str, ...] = ()
@@ -58,6 +60,16 @@ class ModelParallelParameters:
     def partitions(self) -> int:
         """pipeline_parallel_degree under its older name, which scripts read."""
         return self.pipeline_parallel_degree
+
+    @property
+    def sharded(self) -> bool:
+        """Whether parameters are sharded over replicas."""
+        return self.sharded_data_parallel_degree > 1
+
+    @property
+    def states_sharded(self) -> bool:
+        """Whether each replica has only a part of the optimizer's state."""
+        return self.sharded or self.shard_optimizer_state
 
     @property
     def open_microbatches(self) -> int:
@@ -75,6 +87,18 @@ def _whole(low: int) -> Kind:
 
     read.__doc__ = f"a whole number of at least {low}"
     return read
+
+
+def _degree_or_off(value: Any) -> int:
+    """a whole number of at least 0, where 0 and 1 turn it off"""
+    return max(1, int(_whole(0)(value)))
+
+
+def _norm(value: Any) -> float:
+    """a number of at least 0"""
+    if isinstance(value, bool) or not 0.0 <= float(value) < math.inf:
+        raise ValueError
+    return float(value)
 
 
 def _weight(value: Any) -> float:
@@ -123,12 +147,13 @@ HONOURED: Mapping[str, Kind] = {
     "bf16": _flag,
     "ddp_dist_backend": _choice("auto", "nccl", "gloo"),
     "tensor_parallel_degree": _DEGREE,
-    "sharded_data_parallel_degree": _DEGREE,
+    "sharded_data_parallel_degree": _degree_or_off,
+    "sdp_gradient_clipping": _norm,
     "shard_optimizer_state": _flag,
 }
-"""Option → its values. The last two are not implemented: `_not_implemented` refuses values that turn them on."""
+"""Option → its values."""
 
-_WITHOUT_SHARDING = "tunes sharded data parallelism, which this job does not use"
+_BY_FSDP = "torch's fully_shard, which shards parameters, decides this itself"
 _BY_PARAMETERS = "the automatic partition balances parameters"
 _ALL_REDUCE = "gradients are exchanged once, after each step"
 ACCEPTED: Mapping[str, tuple[Kind, str]] = {
@@ -149,11 +174,10 @@ ACCEPTED: Mapping[str, tuple[Kind, str]] = {
     "overlapping_allreduce": (_anything, _ALL_REDUCE),
     "bucket_cap_mb": (_anything, _ALL_REDUCE),
     "gradient_as_bucket_view": (_anything, _ALL_REDUCE),
-    "sdp_reduce_bucket_size": (_anything, _WITHOUT_SHARDING),
-    "sdp_param_persistence_threshold": (_anything, _WITHOUT_SHARDING),
-    "sdp_max_live_parameters": (_anything, _WITHOUT_SHARDING),
-    "sdp_hierarchical_allgather": (_anything, _WITHOUT_SHARDING),
-    "sdp_gradient_clipping": (_anything, _WITHOUT_SHARDING),
+    "sdp_reduce_bucket_size": (_anything, _BY_FSDP),
+    "sdp_param_persistence_threshold": (_anything, _BY_FSDP),
+    "sdp_max_live_parameters": (_anything, _BY_FSDP),
+    "sdp_hierarchical_allgather": (_anything, _BY_FSDP),
 }
 """Option → its values, and why it has no effect here."""
 
@@ -201,7 +225,9 @@ def parse(mapping: Mapping[str, Any], world_size: int | None = None) -> ModelPar
             problems.append(_refusal(name))
     _one_degree(values, problems, remarks)
     parameters = ModelParallelParameters(**values)
-    problems += [*_not_implemented(parameters), *_contradictions(parameters)]
+    problems += [*_contradictions(parameters), *_sharding_contradictions(parameters)]
+    if "sdp_gradient_clipping" in values and not parameters.sharded:
+        remarks.append("sdp_gradient_clipping changes nothing here: sharded_data_parallel_degree is not above 1.")
     if world_size is not None:
         problems += _indivisible(parameters, world_size)
         remarks += _replicas(parameters, world_size)
@@ -251,22 +277,6 @@ def _one_degree(values: dict[str, Any], problems: list[str], remarks: list[str])
         )
 
 
-def _not_implemented(parameters: ModelParallelParameters) -> list[str]:
-    """Problems with documented options that are not implemented yet."""
-    problems = []
-    if (degree := parameters.sharded_data_parallel_degree) > 1:
-        problems.append(
-            f"sharded_data_parallel_degree is {degree}, and sharded data parallelism is not implemented; set it to 1, "
-            "and use torch's FSDP or partitions."
-        )
-    if parameters.shard_optimizer_state:
-        problems.append(
-            "shard_optimizer_state is true, and sharding the optimizer's state is not implemented; set it to false, "
-            "and use more partitions."
-        )
-    return problems
-
-
 def _contradictions(parameters: ModelParallelParameters) -> list[str]:
     problems = []
     degree, default = parameters.pipeline_parallel_degree, parameters.default_partition
@@ -287,10 +297,35 @@ def _contradictions(parameters: ModelParallelParameters) -> list[str]:
     return problems
 
 
+def _sharding_contradictions(parameters: ModelParallelParameters) -> list[str]:
+    problems = []
+    degree, partitions = parameters.sharded_data_parallel_degree, parameters.pipeline_parallel_degree
+    if degree > 1 and partitions > 1:
+        problems.append(
+            f"sharded_data_parallel_degree is {degree} and the model has {partitions} partitions; set one of them to 1."
+        )
+    if degree > 1 and parameters.shard_optimizer_state:
+        problems.append(
+            f"sharded_data_parallel_degree is {degree}, which shards the optimizer's state too; set "
+            "shard_optimizer_state to false."
+        )
+    if parameters.states_sharded and not parameters.ddp:
+        name = f"sharded_data_parallel_degree is {degree}" if degree > 1 else "shard_optimizer_state is true"
+        problems.append(f"{name}, which needs ddp; set ddp to true.")
+    return problems
+
+
 def _indivisible(parameters: ModelParallelParameters, world_size: int) -> list[str]:
     pipeline, tensor = parameters.pipeline_parallel_degree, parameters.tensor_parallel_degree
-    if world_size % (pipeline * tensor) == 0:
+    sharding = parameters.sharded_data_parallel_degree
+    replicas, rest = divmod(world_size, pipeline * tensor)
+    if rest == 0 and replicas % sharding == 0:
         return []
+    if rest == 0:
+        return [
+            f"sharded_data_parallel_degree is {sharding}, which does not divide the {replicas} replicas of this job; "
+            "change it, the number of ranks per host, or of hosts."
+        ]
     degrees = f"{pipeline} partitions" + (f" times tensor_parallel_degree {tensor}" if tensor > 1 else "")
     return [
         f"{degrees} do not divide the {world_size} ranks of this job; change the number of partitions, of ranks per "

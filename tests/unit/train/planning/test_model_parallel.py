@@ -83,7 +83,7 @@ REFUSED = {
         "mp_parameters: partition is not an option of smdistributed modelparallel; did you mean",
     ),
     "two names of one option": ({"partitions": 2, "pipeline_parallel_degree": 4}, "two names of one option; keep one."),
-    "not supported": ({"shard_optimizer_state": 1}, "mp_parameters: shard_optimizer_state is true"),
+    "not together": ({"shard_optimizer_state": 1}, "mp_parameters: shard_optimizer_state is true, which needs ddp"),
     "not an object": ("[1]", "give it as a JSON object of options."),
 }
 

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from .groups import mp_size, reduced
+from .gradients import gradients_group
+from .groups import group_ranks, reduced
 from .state import state
 
 
@@ -44,11 +45,12 @@ class GradScaler(torch.amp.GradScaler):
         found_inf: torch.Tensor,
         allow_fp16: bool,  # noqa: FBT001
     ) -> dict[torch.device, torch.Tensor]:
-        """Like torch's, with found_inf of all ranks of the replica; a rank without gradients takes part too."""
+        """Like torch's, with found_inf of all ranks that hold the model; a rank without gradients takes part too."""
         per_device = super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16)
-        if mp_size() > 1:
+        group = gradients_group()
+        if len(group_ranks(group)) > 1:
             on_this_rank = max((float(each) for each in per_device.values()), default=0.0)
-            on_any_rank = reduced(on_this_rank, dist.ReduceOp.MAX, "smp.amp.GradScaler.step()")
+            on_any_rank = reduced(on_this_rank, dist.ReduceOp.MAX, "smp.amp.GradScaler.step()", group)
             per_device = per_device or {found_inf.device: found_inf}
             for each in per_device.values():
                 each.fill_(on_any_rank)

@@ -18,7 +18,20 @@ from typing import Any, NamedTuple, TypeVar, cast
 import torch
 
 from . import files
-from .groups import MP_GROUP, exchanged, mp_rank, pp_rank, rdp_rank, tp_rank
+from .groups import (
+    MP_GROUP,
+    WORLD,
+    CommGroup,
+    exchanged,
+    group_ranks,
+    mp_rank,
+    pp_rank,
+    rank,
+    rdp_rank,
+    rdp_size,
+    tp_rank,
+    tp_size,
+)
 from .model import DistributedModel
 from .optimizer import DistributedOptimizer
 from .state import state
@@ -26,6 +39,7 @@ from .state import state
 _NEWEST = "newest"
 _MANIFEST = "manifest.json"
 _USER_CONTENT = "user_content.pt"
+_REPLICAS = "number of replicas"
 _Result = TypeVar("_Result")
 
 
@@ -39,10 +53,15 @@ def save(
     partial: bool = True,  # noqa: FBT001, FBT002
     pickle_module: Any = pickle,
     pickle_protocol: int = 2,
+    v3: bool = False,  # noqa: FBT001, FBT002
     **_: Any,
 ) -> None:
-    """torch.save; with `partial` to this rank's file, whose name ends with its mp_rank."""
-    path = Path(f"{os.fspath(f)}_{mp_rank()}" if partial else f)
+    """torch.save; with `partial` to this rank's file.
+
+    Its name ends with the mp_rank, or with the pp_rank and tp_rank if there is tensor parallelism. v3: with all three,
+    pp_rank, tp_rank and rdp_rank, for states of which each replica has a part.
+    """
+    path = Path(f"{os.fspath(f)}{_suffix(v3=v3)}" if partial else f)
     files.write(obj, path, pickle_module=pickle_module, pickle_protocol=pickle_protocol)
 
 
@@ -54,7 +73,9 @@ def load(
     **pickle_load_args: Any,
 ) -> Any:
     """Load what `save` wrote; with `partial` this rank's file. SMPCheckpointError if the file is missing."""
-    path = Path(f"{os.fspath(f)}_{mp_rank()}" if partial else f)
+    forms = [True, False] if state.parameters.states_sharded else [False, True]
+    paths = [Path(f"{os.fspath(f)}{_suffix(v3=each)}" if partial else f) for each in forms]
+    path = next((each for each in paths if each.is_file()), paths[0])
     if not path.is_file():
         other = "full" if partial else "partial"
         raise SMPCheckpointError(
@@ -62,6 +83,13 @@ def load(
             "saved it had as many partitions."
         )
     return torch.load(path, map_location, pickle_module, weights_only=False, **pickle_load_args)
+
+
+def _suffix(*, v3: bool) -> str:
+    """The end of the name of this rank's file."""
+    if v3:
+        return f"_{pp_rank()}_{tp_rank()}_{rdp_rank()}"
+    return f"_{pp_rank()}_{tp_rank()}" if tp_size() > 1 else f"_{mp_rank()}"
 
 
 def save_checkpoint(
@@ -73,11 +101,13 @@ def save_checkpoint(
     user_content: Any = None,
     **more: Any,
 ) -> None:
-    """Save model, optimizer and user content atomically. All ranks call it, or at least those of rdp_rank 0.
+    """Save model, optimizer and user content atomically.
+
+    All ranks call it, or at least those of rdp_rank 0 if no part of the state is sharded over replicas.
 
     more: num_kept_partial_checkpoints, how many partial checkpoints to keep. Other keywords have no effect.
 
-    Raises SMPCheckpointError on all ranks of the replica if one can't write.
+    Raises SMPCheckpointError on all these ranks if one can't write.
     """
     num_kept = more.get("num_kept_partial_checkpoints")
     if num_kept is not None and num_kept < 1:
@@ -87,7 +117,7 @@ def save_checkpoint(
             raise TypeError(
                 f"smp.save_checkpoint can't save a {type(argument).__name__}; wrap it with smp.{kind.__name__} first."
             )
-    if rdp_rank() != 0:
+    if rdp_rank() != 0 and not state.parameters.states_sharded:
         return
     parts = {kind: each for kind, each in (("model", model), ("optimizer", optimizer)) if each is not None}
     if partial:
@@ -99,7 +129,7 @@ def save_checkpoint(
 def _save_partial(folder: Path, tag: str, parts: Mapping[str, Any], user_content: Any, num_kept: int | None) -> None:
     place, unfinished = folder / f"{tag}_partial", folder / f".{tag}_partial.incomplete"
     hosts = _hosts()
-    first_on_host = hosts.index(socket.gethostname()) == mp_rank()
+    first_on_host = hosts.index(socket.gethostname()) == _place()
 
     def clear() -> None:
         if first_on_host:
@@ -107,7 +137,8 @@ def _save_partial(folder: Path, tag: str, parts: Mapping[str, Any], user_content
 
     def write() -> None:
         for kind, each in parts.items():
-            files.write(each.local_state_dict(), unfinished / _rankinfo(kind))
+            if rdp_rank() < _copies_of(kind):
+                files.write(each.local_state_dict(), unfinished / _rankinfo(kind))
         if first_on_host:
             files.write(user_content, unfinished / _USER_CONTENT)
             files.write_text(json.dumps({"degrees": _degrees(), "parts": list(parts)}), unfinished / _MANIFEST)
@@ -128,8 +159,8 @@ def _save_partial(folder: Path, tag: str, parts: Mapping[str, Any], user_content
 def _save_full(folder: Path, tag: str, parts: Mapping[str, Any], user_content: Any) -> None:
     hosts = _hosts()
     writers = [hosts.index(host) for host in dict.fromkeys(hosts)]  # the others need no memory for the whole
-    first_on_host = mp_rank() in writers
-    whole = {kind: each.gathered_state(to=writers) for kind, each in parts.items()}
+    first_on_host = _place() in writers
+    whole = {kind: each.gathered_state(_group(), writers) for kind, each in parts.items()}
 
     def write() -> None:
         if not first_on_host:
@@ -145,12 +176,34 @@ def _save_full(folder: Path, tag: str, parts: Mapping[str, Any], user_content: A
 
 
 def _degrees() -> dict[str, int]:
-    names = ("pipeline_parallel_degree", "tensor_parallel_degree")
-    return {name: getattr(state.parameters, name) for name in names}
+    """What must be the same when a partial checkpoint is resumed from."""
+    names = ("pipeline_parallel_degree", "tensor_parallel_degree", "sharded_data_parallel_degree")
+    degrees = {name: getattr(state.parameters, name) for name in names}
+    return {**degrees, _REPLICAS: rdp_size() if state.parameters.shard_optimizer_state else 1}
+
+
+def _copies_of(kind: str) -> int:
+    """The number of replicas over which a part of the state is sharded."""
+    if kind == "optimizer" and state.parameters.shard_optimizer_state:
+        return rdp_size()
+    return state.parameters.sharded_data_parallel_degree
 
 
 def _rankinfo(kind: str) -> str:
-    return f"{kind}_{pp_rank()}_{tp_rank()}.pt"
+    """The name of this rank's file."""
+    copies = _copies_of(kind)
+    shard = f"_{rdp_rank() % copies}" if copies > 1 else ""
+    return f"{kind}_{pp_rank()}_{tp_rank()}{shard}.pt"
+
+
+def _group() -> CommGroup:
+    """The kind of group whose ranks together have the whole state."""
+    return WORLD if state.parameters.states_sharded else MP_GROUP
+
+
+def _place() -> int:
+    """This rank's place in that group."""
+    return group_ranks(_group()).index(rank())
 
 
 class _Call(NamedTuple):
@@ -160,17 +213,17 @@ class _Call(NamedTuple):
     failure: str
 
 
-_SAVE = _Call("smp.save_checkpoint", "could not be written on mp_rank {}: {}; fix this and save again.")
-_RESUME = _Call("smp.resume_from_checkpoint", "could not be read from on mp_rank {}: {}; take another checkpoint.")
+_SAVE = _Call("smp.save_checkpoint", "could not be written on rank {}: {}; fix this and save again.")
+_RESUME = _Call("smp.resume_from_checkpoint", "could not be read from on rank {}: {}; take another checkpoint.")
 
 
 def _hosts() -> list[str]:
-    """The host of each rank of this replica."""
-    return exchanged(socket.gethostname(), MP_GROUP, _SAVE.name)
+    """The host of each rank that holds a part of the state."""
+    return exchanged(socket.gethostname(), _group(), _SAVE.name)
 
 
 def _on_all(work: Callable[[], _Result], place: Path, call: _Call) -> _Result:
-    """Do the work on every rank of the replica; if one fails, all raise, so that none waits for the others."""
+    """Do the work on every rank of the group; if one fails, all raise, so that none waits for the others."""
     result, sentence = None, ""
     cause: Exception | None = None
     try:
@@ -178,8 +231,8 @@ def _on_all(work: Callable[[], _Result], place: Path, call: _Call) -> _Result:
     except SMPCheckpointError as error:
         sentence, cause = str(error), error
     except Exception as error:  # whatever pickle and the file system raise
-        sentence, cause = f"{place} {call.failure.format(mp_rank(), f'{type(error).__name__}: {error}')}", error
-    if reasons := [each for each in exchanged(sentence, MP_GROUP, call.name) if each]:
+        sentence, cause = f"{place} {call.failure.format(rank(), f'{type(error).__name__}: {error}')}", error
+    if reasons := [each for each in exchanged(sentence, _group(), call.name) if each]:
         raise SMPCheckpointError(reasons[0]) from cause
     return cast("_Result", result)
 
@@ -229,7 +282,7 @@ def _read_partial(folder: Path, tag: str | None, skipped: Sequence[str]) -> tupl
         raise SMPCheckpointError(f"{place} has no {_MANIFEST}, so it was not saved by this library; take another one.")
     manifest = json.loads((place / _MANIFEST).read_text())
     for name, degree in _degrees().items():
-        if (saved := manifest["degrees"][name]) != degree:
+        if (saved := manifest["degrees"].get(name, 1)) != degree:
             raise SMPCheckpointError(
                 f"{place} was saved with {name} {saved}, and this job has {degree}; set it to {saved}, or save a full "
                 "checkpoint (partial=False), which loads with any."

@@ -2,14 +2,27 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from .groups import reduced, tp_size
+from .groups import (
+    DP_GROUP,
+    MP_GROUP,
+    RDP_GROUP,
+    TP_GROUP,
+    WORLD,
+    CommGroup,
+    dp_size,
+    members,
+    rdp_size,
+    reduced,
+    tp_size,
+)
 from .seeds import mixed
+from .shards import own_rows
 from .state import Members, state
 from .tensor.split import split_of
 from .watch import RankLost
@@ -21,19 +34,36 @@ _NONE, _DENSE, _SPARSE = range(3)
 """Kinds of gradients; the larger one wins if replicas have different kinds."""
 
 
+class ExchangeGroups(NamedTuple):
+    """The groups in which this rank exchanges gradients; None: it does not.
+
+    replicas: all ranks with the same partition. They agree on what follows. whole: the ranks that average the gradients
+    of parameters which each of them has whole. shares: the ranks that average those of one share.
+    """
+
+    replicas: Members | None = None
+    whole: Members | None = None
+    shares: Members | None = None
+
+
+def exchange_groups() -> ExchangeGroups:
+    """The groups of this rank. fully_shard averages over the replicas itself."""
+    if not state.parameters.ddp or dp_size() == 1:
+        return ExchangeGroups()
+    replicas = members(DP_GROUP)
+    if state.parameters.sharded:
+        return ExchangeGroups(replicas, whole=members(TP_GROUP) if tp_size() > 1 else None)
+    return ExchangeGroups(replicas, replicas, members(RDP_GROUP) if rdp_size() > 1 else None)
+
+
 class GradientExchange:
     """Averages one rank's gradients.
-
-    group: the ranks with the same partition, None without data parallelism. same_shares: those of them that have the
-    same shares of split parameters.
 
     passes: number of steps before the replicas exchange gradients. average: whether to average over the microbatches.
     """
 
-    def __init__(
-        self, group: Members | None, same_shares: Members | None, *, passes: int = 1, average: bool = True
-    ) -> None:
-        self._group, self._same_shares, self._passes, self._average = group, same_shares, passes, average
+    def __init__(self, groups: ExchangeGroups, *, passes: int = 1, average: bool = True) -> None:
+        self._groups, self._passes, self._average = groups, passes, average
         self._steps = 0
         self._earlier: list[torch.Tensor | None] = []
 
@@ -75,20 +105,20 @@ class GradientExchange:
             self._reduce(parameters, "loss.backward()", ())
 
     def _reduce(self, parameters: Sequence[nn.Parameter], function: str, flags: Sequence[int]) -> Sequence[int] | None:
-        if self._group is None or not (parameters or flags):
+        group, watch = self._groups.replicas, state.watch
+        if group is None or not (parameters or flags):
             return None
-        group, ranks, watch = self._group, self._group.ranks, state.watch
+        ranks = group.ranks
         with (
             watch.waiting("the exchange of gradients between replicas", ranks),
             watch.explain_errors(ranks, replicas=True),
         ):
             kinds, maxima = agree_on_exchange(group, function, parameters, flags)
             with_kinds = list(zip(parameters, kinds, strict=True))
-            everywhere = [each for each in with_kinds if split_of(each[0]) is None]
-            shares = [each for each in with_kinds if split_of(each[0]) is not None]
-            reduce_together(everywhere, group)
-            if self._same_shares is not None:
-                reduce_together(shares, self._same_shares)
+            if self._groups.whole is not None:
+                reduce_together([each for each in with_kinds if split_of(each[0]) is None], self._groups.whole)
+            if self._groups.shares is not None:
+                reduce_together([each for each in with_kinds if split_of(each[0]) is not None], self._groups.shares)
         return maxima
 
 
@@ -103,7 +133,7 @@ def reduce_together(parameters: Iterable[tuple[nn.Parameter, int]], group: Membe
             parameter.grad = sparse_mean(parameter, group)
         elif kind == _DENSE:
             parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            gradients.append(parameter.grad)
+            gradients.append(own_rows(parameter.grad))
     for bucket in buckets(gradients, BUCKET):
         flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
         dist.all_reduce(flat, group=group.tensors)
@@ -200,28 +230,42 @@ def agree_on_exchange(
         )
     if maxima[2] != -maxima[3]:
         raise RankLost(
-            f"This replica ends the step function {function}, but another replica ends a different one; every replica "
+            f"This replica runs the step function {function}, but another replica runs a different one; every replica "
             "must call the same step functions in the same order."
         )
     end = len(head) + len(parameters)
     return maxima[len(head) : end], maxima[end:]
 
 
+def gradients_group() -> CommGroup:
+    """The kind of group whose ranks together have the gradients of the whole model."""
+    return WORLD if state.parameters.sharded else MP_GROUP
+
+
+def agree_on_start(group: Members, function: str) -> None:
+    """RankLost unless all ranks of a sharding group begin the same step, because its layers exchange parameters."""
+    what = "the beginning of a step with sharded parameters"
+    with state.watch.waiting(what, group.ranks), state.watch.explain_errors(group.ranks, replicas=True):
+        agree_on_exchange(group, function, (), ())
+
+
 def clip(parameters: Iterable[nn.Parameter], max_norm: float, norm_type: float) -> float:
-    """Scale this rank's gradients so that the norm over the replica is at most `max_norm`; returns the old norm."""
+    """Scale this rank's gradients so that the norm over the model is at most `max_norm`; returns the old norm."""
+    copies = rdp_size() // state.parameters.sharded_data_parallel_degree if state.parameters.sharded else 1
     gradients, norms = [], []
     for parameter in parameters:
-        if parameter.grad is not None:
-            gradients.append(parameter.grad)
-            own = torch.linalg.vector_norm(parameter.grad, norm_type, dtype=torch.float32)
-            # What every rank of a tensor parallel group has counts once.
-            norms.append(own if split_of(parameter) else own / tp_size() ** (1 / norm_type))
+        if parameter.grad is not None and (gradient := own_rows(parameter.grad)).numel():
+            gradients.append(gradient)
+            own = torch.linalg.vector_norm(gradient, norm_type, dtype=torch.float32)
+            # What several ranks of the group have counts once.
+            holders = copies if split_of(parameter) else copies * tp_size()
+            norms.append(own / holders ** (1 / norm_type))
     # One number per rank is read from the device, because every read waits for all work on it.
     norm = float(torch.linalg.vector_norm(torch.stack(norms), norm_type)) if norms else 0.0
     if norm_type == float("inf"):
-        total = reduced(norm, dist.ReduceOp.MAX, _CLIPPING)
+        total = reduced(norm, dist.ReduceOp.MAX, _CLIPPING, gradients_group())
     else:
-        total = reduced(norm**norm_type, dist.ReduceOp.SUM, _CLIPPING) ** (1.0 / norm_type)
+        total = reduced(norm**norm_type, dist.ReduceOp.SUM, _CLIPPING, gradients_group()) ** (1.0 / norm_type)
     if max_norm < total < float("inf"):
         for gradient in gradients:
             gradient.mul_(max_norm / (total + 1e-6))

@@ -285,13 +285,13 @@ def exchanged(obj: Any, group: CommGroup, what: str) -> list[Any]:
     return [each for _, each in gathered]
 
 
-def reduced(value: float, operation: Any, what: str) -> float:
-    """Reduce a number over the ranks of this replica, all of which make the call `what`."""
-    if mp_size() == 1:
+def reduced(value: float, operation: Any, what: str, group: CommGroup = MP_GROUP) -> float:
+    """Reduce a number over the ranks of a group, by default this replica, all of which make the call `what`."""
+    total, ranks = torch.tensor(value, dtype=torch.float64), group_ranks(group)
+    if len(ranks) == 1:
         return value
-    total, ranks = torch.tensor(value, dtype=torch.float64), group_ranks(MP_GROUP)
     with state.watch.waiting(what, ranks), state.watch.explain_errors(ranks):
-        dist.all_reduce(total, operation, group=members(MP_GROUP).control)
+        dist.all_reduce(total, operation, group=members(group).control)
     return float(total)
 
 

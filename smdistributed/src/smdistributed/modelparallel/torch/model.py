@@ -17,12 +17,13 @@ from torch.utils.hooks import RemovableHandle
 from . import model_state
 from .activation import place_checkpoints
 from .coordinator import OutsideStep, Schedule
+from .fully_sharded import shard
 from .gathering import gathered
-from .gradients import GradientExchange, broadcast_all, clip
+from .gradients import GradientExchange, agree_on_start, broadcast_all, clip, exchange_groups, gradients_group
 from .groups import (
     DP_GROUP,
     PP_GROUP,
-    RDP_GROUP,
+    CommGroup,
     SMPNotInitialized,
     backend_for,
     dp_size,
@@ -35,7 +36,6 @@ from .groups import (
     pp_rank,
     pp_size,
     rank,
-    rdp_size,
     tp_size,
 )
 from .local_part import LocalPart
@@ -46,6 +46,7 @@ from .peers import STEP
 from .pipeline import Alone, Bodies, First, Other, StepResult, put_stand_ins
 from .replica_buffers import ReplicaBuffers
 from .seeds import install_random_streams
+from .shards import own_rows
 from .stand_in import offload_parameter
 from .state import state
 from .tensor.exchange import agree_on_step, compare_exchanges
@@ -104,12 +105,11 @@ class DistributedModel(LocalPart):
         self._after_partition: OrderedDict[int, Hook] = OrderedDict()
         self._after_step: OrderedDict[int, Hook] = OrderedDict()
         self.steps = 0
-        replicas = members(DP_GROUP) if state.parameters.ddp and dp_size() > 1 else None
-        same_shares = members(RDP_GROUP) if replicas and rdp_size() > 1 else None
-        shared = broadcast_buffers and replicas is not None
+        groups = exchange_groups()
+        shared = broadcast_buffers and groups.replicas is not None
         self._replica_buffers = ReplicaBuffers(module, self.local_named_buffers, shared=shared)
         self._exchange = GradientExchange(
-            replicas, same_shares, passes=backward_passes_per_step, average=average_grads_across_microbatches
+            groups, passes=backward_passes_per_step, average=average_grads_across_microbatches
         )
         state.model = self
         self._distributed: list[str] = []
@@ -117,9 +117,15 @@ class DistributedModel(LocalPart):
         give_names(module)
         if tp_size() > 1:
             self._distributed = distribute_equally(module)
+        self.sharded: Mapping[int, nn.Parameter] = {}
+        """The sharded parameters by the ids of those that they replaced."""
+        if state.parameters.sharded:
+            self.sharded = shard(module, _device())
+            if state.optimizer is not None:
+                state.optimizer.follow(self.sharded)
         if pp_size() == 1:
             self.partition()
-            if replicas is not None:
+            if groups.whole or groups.shares:
                 self._exchange_outside_steps()
 
     def _exchange_outside_steps(self) -> None:
@@ -156,7 +162,7 @@ class DistributedModel(LocalPart):
         with torch.no_grad():
             for _, tensor in (*self.local_named_parameters(), *self.local_named_buffers()):
                 tensor.data = tensor.data.to(device)
-        if state.parameters.ddp and dp_size() > 1 and tp_size() == 1:  # otherwise it was done before the splits
+        if state.parameters.ddp and dp_size() > 1 and tp_size() == 1 and not self.sharded:  # then it has happened
             tensors = [each for _, each in (*self.local_named_parameters(), *self.local_named_buffers())]
             broadcast_all(tensors, get_dp_group()[0], get_dp_process_group())
         self.partitioned = True
@@ -214,11 +220,14 @@ class DistributedModel(LocalPart):
         ):
             self.partition()
         parameters = [each for each in self.local_parameters() if each.requires_grad]
+        if self.sharded:
+            pipeline = get_world_group()
+            agree_on_start(members(DP_GROUP), function)
         self._exchange.before(parameters)
         result = StepResult([], went_backward=False)
         self._replica_buffers.before_step()
         try:
-            with state.watch.waiting(STEP, pipeline):
+            with state.watch.waiting(STEP, pipeline), state.watch.explain_errors(pipeline, replicas=bool(self.sharded)):
                 result = self._pipeline.run(Hello(function, self.steps), bodies, seed)
                 compare_exchanges()
         except BaseException as error:
@@ -306,8 +315,9 @@ class DistributedModel(LocalPart):
     # ---- state ----
 
     def local_state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
-        """This rank's parameters and buffers, marked as partial."""
-        return {**self._local_entries(), model_state.IS_PARTIAL: True}
+        """This rank's parameters and buffers, marked as partial; its rows of sharded ones."""
+        entries = {name: own_rows(each) for name, each in self._local_entries().items()}
+        return {**entries, model_state.IS_PARTIAL: True}
 
     def _local_entries(self) -> dict[str, Any]:
         return {name: each for name, each in model_state.entries(self.module).items() if self._is_local(name)}
@@ -315,16 +325,17 @@ class DistributedModel(LocalPart):
     def state_dict(self, *args: Any, gather_to_rank0: bool = False, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
         """The state dict of the whole model.
 
-        With several partitions it is on the CPU, and all ranks of a replica call it. gather_to_rank0: only the first
-        rank of the replica gets it, and the others an empty one; they need no memory for it.
+        With several partitions it is on the CPU, and all ranks of a replica call it; with sharded parameters, all
+        ranks. gather_to_rank0: only the first of them gets it, and the others an empty one; they need no memory for it.
         """
-        return self.gathered_state(*args, to=[0] if gather_to_rank0 else None, **kwargs)
+        to = [0] if gather_to_rank0 else None
+        return self.gathered_state(gradients_group(), to, *args, **kwargs)
 
-    def gathered_state(self, *args: Any, to: Sequence[int] | None, **kwargs: Any) -> dict[str, Any]:
-        """`state_dict` for some ranks: those of this replica in `to`, all if it is None."""
-        if mp_size() == 1 or (not self.partitioned and tp_size() == 1):
+    def gathered_state(self, group: CommGroup, to: Sequence[int] | None, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """`state_dict` for some ranks of a group, which has all parts of the model; None: for all."""
+        if not self.sharded and (mp_size() == 1 or (not self.partitioned and tp_size() == 1)):
             return self.module.state_dict(*args, **kwargs)
-        return model_state.whole(self.module, self._local_entries(), to)
+        return model_state.whole(self.module, self._local_entries(), group, to)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, **_: Any) -> Any:  # type: ignore[override]  # noqa: FBT001, FBT002
         """Load a partial or full state dict, before the first step or later. Every rank calls it.
@@ -335,7 +346,7 @@ class DistributedModel(LocalPart):
         if state_dict.get(model_state.IS_PARTIAL) and pp_size() > 1:
             for part in gathered(states, PP_GROUP, "model.load_state_dict()") or ():
                 states = {**part, **states}
-        if (self.partitioned and pp_size() > 1) or tp_size() > 1:
+        if (self.partitioned and pp_size() > 1) or tp_size() > 1 or self.sharded:
             return model_state.load(self.module, states, self._is_local, strict=strict)
         return self.module.load_state_dict(states, strict=strict)
 
@@ -348,8 +359,8 @@ class DistributedModel(LocalPart):
         return self
 
     def to(self, *args: Any, **kwargs: Any) -> "DistributedModel":
-        """Moves the module; once it is spread over partitions, each part stays on its device."""
-        if not (self.partitioned and pp_size() > 1):
+        """Moves the module; once it is spread over ranks, each part stays on its device."""
+        if not (self.partitioned and pp_size() > 1) and not self.sharded:
             self.module.to(*args, **kwargs)
         return self
 

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from .gathering import gathered
-from .groups import MP_GROUP, group_ranks, tp_rank
+from .groups import WORLD, CommGroup, group_ranks, rdp_rank, tp_rank
+from .shards import Rows, marked_rows, own_rows, rows_for
 from .stand_in import is_remote_parameter
 from .state import state
 from .tensor.split import TensorSplit, split_of
@@ -33,15 +34,17 @@ def entries(module: nn.Module) -> dict[str, Any]:
     return {name: detached.get(id(each), each) for name, each in values.items()}
 
 
-def whole(module: nn.Module, local: Mapping[str, Any], to: Sequence[int] | None) -> "OrderedDict[str, Any]":
-    """The entries of all ranks of the replica on the CPU; empty on ranks that are not in `to` (default: all).
+def whole(
+    module: nn.Module, local: Mapping[str, Any], group: CommGroup, to: Sequence[int] | None
+) -> "OrderedDict[str, Any]":
+    """The entries of all ranks of the group on the CPU; empty on ranks that are not in `to` (default: all).
 
     local: the entries of this rank, with its shares of split parameters. RuntimeError if an entry is missing.
     """
     order = module.state_dict(keep_vars=True)
     splits = {name: split_of(each) for name, each in order.items()}
-    own = {name: each for name, each in local.items() if tp_rank() == 0 or splits[name]}
-    together = gathered_by_key(own, splits, "model.state_dict()", to)
+    own = {name: each for name, each in local.items() if contributes(group) and (tp_rank() == 0 or splits[name])}
+    together = gathered_by_key(marked_rows(own), splits, "model.state_dict()", (group, to))
     if together is None:
         return OrderedDict()
     if missing := [name for name in order if name not in together]:
@@ -49,24 +52,36 @@ def whole(module: nn.Module, local: Mapping[str, Any], to: Sequence[int] | None)
     return OrderedDict((name, together[name]) for name in order)
 
 
-def gathered_by_key(
-    own: Mapping[Key, Any], splits: Mapping[Key, TensorSplit | None], what: str, to: Sequence[int] | None
-) -> dict[Key, Any] | None:
-    """The entries of all ranks of the replica on the CPU; None on ranks that are not in `to`.
+def contributes(group: CommGroup) -> bool:
+    """Whether this rank's part of the model is needed in a group; WORLD has several copies of it, one suffices."""
+    return group is not WORLD or rdp_rank() < state.parameters.sharded_data_parallel_degree
 
-    splits: of the parameter of each key; the shares of its tensors are put together.
+
+def gathered_by_key(
+    own: Mapping[Key, Any],
+    splits: Mapping[Key, TensorSplit | None],
+    what: str,
+    where: tuple[CommGroup, Sequence[int] | None],
+) -> dict[Key, Any] | None:
+    """The entries of all ranks of a group on the CPU; None on ranks that do not get them.
+
+    splits: of the parameter of each key; the shares of its tensors are put together. where: the group, and the places
+    in it of the ranks that get the entries (None: all).
     """
-    parts = gathered(dict(own), MP_GROUP, what, to)
+    group, to = where
+    parts = gathered(dict(own), group, what, to)
     if parts is None:
         return None
-    ranks = group_ranks(MP_GROUP)
-    by_share = sorted(range(len(ranks)), key=lambda place: state.topology.coordinate("T", ranks[place]))
+    ranks, coordinate = group_ranks(group), state.topology.coordinate
+    by_share = sorted(
+        range(len(ranks)), key=lambda place: (coordinate("T", ranks[place]), coordinate("D", ranks[place]))
+    )
     together: dict[Key, Any] = {}
     made: dict[int, tuple[Any, Any]] = {}
     """By the id of the first share, which is kept so that its id stays its own: a tied tensor stays one object."""
     for key in dict.fromkeys(key for part in parts for key in part):
         shares = [parts[place].pop(key) for place in by_share if key in parts[place]]
-        if splits[key] is None:
+        if splits[key] is None and len(shares) == 1:
             together[key] = shares[0]
             continue
         if id(shares[0]) not in made:
@@ -76,10 +91,17 @@ def gathered_by_key(
 
 
 def merged(shares: Sequence[Any], split: TensorSplit | None) -> Any:
-    """One value of the ranks' values: shares of a tensor are put together, also in a dict; others are the first's."""
+    """One value of the ranks' values: shares of a tensor are put together, also in a dict; others are the first's.
+
+    Values are ordered by the tensor parallel rank, then by the rank in the sharding group.
+    """
     first = shares[0]
     if isinstance(first, dict):
         return {name: merged([each[name] for each in shares], split) for name in first}
+    if isinstance(first, Rows):
+        degree = state.parameters.sharded_data_parallel_degree
+        groups = [shares[begin : begin + degree] for begin in range(0, len(shares), degree)]
+        return merged([torch.cat([rows.tensor for rows in group]) for group in groups], split)
     if split is None or not split.is_share(first):
         return first
     return split.whole(shares)
@@ -102,10 +124,11 @@ def load(
     missing, unknown = [name for name in own if name not in states], [name for name in states if name not in own]
     tensors = {name: each for name, each in own.items() if name in states and not name.endswith(_EXTRA_STATE)}
     states = {name: own_share(each, split_of(own.get(name))) for name, each in states.items()}
+    values = {name: rows_for(states[name], each) for name, each in tensors.items()}
     wrong = [
         f"{name} is {tuple(states[name].shape)}, not {tuple(each.shape)}"
         for name, each in tensors.items()
-        if states[name].shape != each.shape
+        if values[name].shape != own_rows(each).shape
     ]
     problems = [f"missing: {', '.join(missing)}"] * bool(missing) + [f"unknown: {', '.join(unknown)}"] * bool(unknown)
     if wrong or (strict and problems):
@@ -116,7 +139,7 @@ def load(
     with torch.no_grad():
         for name in own:
             if name in tensors and is_local(name):
-                tensors[name].copy_(states[name])
+                own_rows(tensors[name]).copy_(values[name])
             elif name in states and is_local(name):
                 module.get_submodule(name.rpartition(".")[0]).set_extra_state(states[name])
     return nn.modules.module._IncompatibleKeys(missing, unknown)

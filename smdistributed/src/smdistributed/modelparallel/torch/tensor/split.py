@@ -55,6 +55,12 @@ def keep_share(parameter: torch.nn.Parameter, dim: int, indexes: Sequence[torch.
         setattr(parameter, _SPLIT, split)
 
 
+def copy_split(source: torch.Tensor, target: torch.Tensor) -> None:
+    """Note that the target, which takes the place of the source, is split like it."""
+    if (split := split_of(source)) is not None:
+        setattr(target, _SPLIT, split)
+
+
 def mark_distributed(module: torch.nn.Module) -> None:
     """Note that a module is split over the group."""
     module.__dict__[_DISTRIBUTED] = True

@@ -1,0 +1,91 @@
+"""Sharded data parallelism: parameters, gradients and the optimizer's state are sharded over replicas.
+
+torch's fully_shard does it: a layer's parameters are gathered before it runs and freed afterwards, and each rank gets
+its rows of the mean of the gradients.
+
+Source: Amazon SageMaker developer guide, "Sharded Data Parallelism".
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from .gradients import broadcast_all
+from .groups import DP_GROUP, members, tp_size
+from .state import state
+from .tensor.split import copy_split
+
+try:
+    from torch.distributed.fsdp import fully_shard
+except ImportError:
+    fully_shard = None  # type: ignore[assignment]
+
+
+def shard(root: nn.Module, device: torch.device) -> dict[int, nn.Parameter]:
+    """Shard a model, whose ranks begin with the first one's parameters. Every rank calls it.
+
+    Returns the sharded parameters by the ids of those that they replace. RuntimeError if torch can't shard.
+    """
+    if fully_shard is None:
+        raise RuntimeError(
+            f"sharded_data_parallel_degree needs torch 2.6 or newer, and this is {torch.__version__}; set it to 1, or "
+            "use a profile with a newer torch."
+        )
+    _refuse_sparse_gradients(root)
+    before = dict(root.named_parameters())
+    root.to(device)
+    group = members(DP_GROUP)
+    with state.watch.waiting("smp.DistributedModel()", group.ranks), state.watch.explain_errors(group.ranks):
+        if tp_size() == 1:  # otherwise it was done before the splits
+            broadcast_all([*root.parameters(), *root.buffers()], group.ranks[0], group.tensors)
+        mesh = _mesh(device)
+        for layer in _layers(root):
+            fully_shard(layer, mesh=mesh)
+        fully_shard(root, mesh=mesh)
+    after = dict(root.named_parameters())
+    for name, old in before.items():
+        copy_split(old, after[name])
+    return {id(old): after[name] for name, old in before.items()}
+
+
+def _mesh(device: torch.device) -> torch.distributed.DeviceMesh:
+    """The replicas of this tensor parallel rank: groups with equal shards, each of ranks that share one copy."""
+    topology, degree = state.topology, state.parameters.sharded_data_parallel_degree
+    place = {
+        (topology.coordinate("T", rank), topology.coordinate("D", rank)): rank for rank in range(topology.world_size)
+    }
+    ranks = torch.tensor([place[tensor, replica] for tensor in range(topology.tp) for replica in range(topology.rdp)])
+    shape = (topology.tp, topology.rdp // degree, degree)
+    whole = torch.distributed.DeviceMesh(
+        device.type, ranks.reshape(shape), mesh_dim_names=("tensor", "replicate", "shard")
+    )
+    return whole["shard"] if topology.rdp == degree else whole["replicate", "shard"]
+
+
+def _layers(root: nn.Module) -> Iterator[nn.Module]:
+    """The outermost members of module lists that share no parameter with the rest of the model."""
+    users: dict[int, int] = {}
+    for module in root.modules():
+        for parameter in module.parameters(recurse=False):
+            users[id(parameter)] = users.get(id(parameter), 0) + 1
+    seen: set[int] = set()
+    lists = (each for each in root.modules() if isinstance(each, nn.ModuleList | nn.Sequential))
+    for layer in (child for each in lists for child in each):
+        inside: dict[int, int] = {}
+        for module in layer.modules():
+            for parameter in module.parameters(recurse=False):
+                inside[id(parameter)] = inside.get(id(parameter), 0) + 1
+        if id(layer) in seen or not inside or any(users[key] != count for key, count in inside.items()):
+            continue
+        seen.update(id(each) for each in layer.modules())
+        yield layer
+
+
+def _refuse_sparse_gradients(root: nn.Module) -> None:
+    for name, module in root.named_modules():
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse:
+            raise ValueError(
+                f"{name} has sparse gradients, which can't be sharded; create it with sparse=False, or set "
+                "sharded_data_parallel_degree to 1."
+            )
