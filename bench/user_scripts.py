@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import program, report
-from bench.scripts import data
-from bench.scripts.table import AWS, NOT_RUN, OLDER, PACKT, RUNS, Run, Script
+from bench.scripts import data, table, tensor_parallel
+from bench.scripts.table import AWS, NOT_RUN, OLDER, PACKT, Run, Script
 from berth.common import engine
 from berth.common.errors import UserError
 from berth.images.pins import pins
@@ -31,6 +31,7 @@ from berth.images.selection import find_built_image
 from berth.local.demo import pretrained_model
 from berth.local.train.job import TrainingJob, run_training_job
 
+RUNS = (*table.RUNS, *tensor_parallel.RUNS)
 COLUMNS = ["script", "started as", "expected", "ended with", "as expected", "figures", "s"]
 DOUBLES = pins.ROOT / "bench/doubles/packages"
 APART = "the ranks' weights differ: "

@@ -89,9 +89,10 @@ class Run:
 
     @property
     def replicas(self) -> int:
-        partitions = self.parameters.get("partitions", 1)
+        partitions, tensor = (self.parameters.get(name, 1) for name in ("partitions", "tensor_parallel_degree"))
         assert isinstance(partitions, int)
-        return self.ranks // partitions
+        assert isinstance(tensor, int)
+        return self.ranks // (partitions * tensor)
 
     @property
     def description(self) -> str:
@@ -166,7 +167,7 @@ _GPT = {
     **{"ddp": True, "tensor_parallel_degree": 1, "partitions": 2, "microbatches": 2, "shard_optimizer_state": False},
     **{"prescaled_batch": False, "fp16": False, "optimize": "speed", "auto_partition": False, "default_partition": 0},
 }
-_GPT_SMALL = {
+GPT_SMALL = {
     **{"max_context_width": "32", "vocab_size": "128", "hidden_width": "64", "num_layers": "4", "num_heads": "4"},
     **{"resid_pdrop": "0.0", "embd_pdrop": "0.0", "attn_pdrop": "0.0", "summary_first_pdrop": "0.0"},
     **{"use_distributed_transformer": "0", "pipeline_parallel_degree": "2", "microbatches": "2", "max_steps": "8"},
@@ -248,7 +249,8 @@ _SMP_OPTIONS = {"microbatches": 4, "placement_strategy": "spread", "pipeline": "
 _SMP_FILE = Script(f"{TRANSFORMERS}@820c46a7", f"examples/pytorch/{RUN_GLUE}", "4437aa188b66")
 
 
-def _smp(script: Script, ranks: int, figures: str, parameters: Mapping[str, object], **more: Any) -> Run:
+def smp_run(script: Script, ranks: int, figures: str, parameters: Mapping[str, object], **more: Any) -> Run:
+    """A job with the model parallel library and generated tokens."""
     return Run(script, way="modelparallel", ranks=ranks, figures=figures, parameters=parameters, data="tokens", **more)
 
 
@@ -284,20 +286,22 @@ RUNS = (
         )
         for size in (4, 2)
     ),
-    _smp(PT_MNIST, 4, _MNIST_LOSS, _TWO, losses=(2.30978, 0.4287)),
-    _smp(PT_MNIST, 4, _MNIST_LOSS, {**_TWO, "deterministic_server": True}, losses=(2.30978, 0.4287)),
-    _smp(
+    smp_run(PT_MNIST, 4, _MNIST_LOSS, _TWO, losses=(2.30978, 0.4287)),
+    smp_run(PT_MNIST, 4, _MNIST_LOSS, {**_TWO, "deterministic_server": True}, losses=(2.30978, 0.4287)),
+    smp_run(
         PT_MNIST,
         4,
         _MNIST_LOSS,
         {**_TWO, "pipeline": "simple", "placement_strategy": "spread"},
         losses=(2.30978, 0.4287),
     ),
-    _smp(PT_MNIST, 2, _MNIST_LOSS, {**_TWO, "ddp": False, "deterministic_server": True}, losses=(2.30978, 0.0346)),
-    _smp(PT_MNIST, 8, _MNIST_LOSS, {**_TWO, "partitions": 4, "deterministic_server": True}, losses=(2.30978, 0.4287)),
-    _smp(GPT_SIMPLE, 2, _GPT_LOSS, _GPT, arguments=_GPT_SMALL, losses=(4.88271, 4.28877), note=_GPT_NOTE),
-    _smp(GPT_SIMPLE, 4, _GPT_LOSS, _GPT, arguments=_GPT_SMALL, losses=(4.88683, 4.17026), note=_GPT_NOTE),
-    _smp(
+    smp_run(PT_MNIST, 2, _MNIST_LOSS, {**_TWO, "ddp": False, "deterministic_server": True}, losses=(2.30978, 0.0346)),
+    smp_run(
+        PT_MNIST, 8, _MNIST_LOSS, {**_TWO, "partitions": 4, "deterministic_server": True}, losses=(2.30978, 0.4287)
+    ),
+    smp_run(GPT_SIMPLE, 2, _GPT_LOSS, _GPT, arguments=GPT_SMALL, losses=(4.88271, 4.28877), note=_GPT_NOTE),
+    smp_run(GPT_SIMPLE, 4, _GPT_LOSS, _GPT, arguments=GPT_SMALL, losses=(4.88683, 4.17026), note=_GPT_NOTE),
+    smp_run(
         TRAIN_SMP,
         8,
         _PACKT_LOSS,
@@ -306,8 +310,8 @@ RUNS = (
         losses=(0.342381, 0.7679),
         note="as published",
     ),
-    _smp(TRAIN_SMP, 2, _PACKT_LOSS, _CHAPTER, arguments=_LR, losses=(0.344037, 0.5683)),
-    _smp(
+    smp_run(TRAIN_SMP, 2, _PACKT_LOSS, _CHAPTER, arguments=_LR, losses=(0.344037, 0.5683)),
+    smp_run(
         TRAIN_SMP,
         2,
         _PACKT_LOSS,
@@ -337,12 +341,7 @@ NOT_RUN = {
     f"{AWS}@de48dae6 {PYTORCH}/model_parallel/bert/bert_example/sagemaker_smp_pretrain.py": (
         "calls apex's compiled amp_C and apex_C on gradients, and FusedLAMB"
     ),
-    f"{AWS}@01dbfb67 {PYTORCH}/model_parallel/gpt2/train_gpt_simple.py with the notebook's own options": (
-        "shard_optimizer_state: not implemented in open smdistributed"
-    ),
-    f"{AWS}@a75d5f25 {PYTORCH}/model_parallel/falcon/train.py": (
-        "sharded data parallelism: not implemented in open smdistributed"
-    ),
+    f"{AWS}@f2f9985b {PYTORCH}/model_parallel/flan-t5/train.py": "it imports the package flash_attn",
     f"{AWS}@a75d5f25 {PYTORCH}/data_parallel/fully_sharded_data_parallel/falcon/scripts/train.py": (
         "a model of 7 billion parameters from the hub, bitsandbytes"
     ),

@@ -64,6 +64,7 @@ def test_every_placement_is_accepted(placement: str) -> None:
         ("sharded_data_parallel_degree", "1", 1),
         ("sharded_data_parallel_degree", 0, 1),
         ("shard_optimizer_state", False, False),
+        ("offload_activations", 1, True),
     ],
 )
 def test_values_are_converted(name: str, given: object, expected: object) -> None:
@@ -110,7 +111,7 @@ def test_both_names_of_degree_can_be_equal() -> None:
             ({name: "speed" if name == "optimize" else 1}, {name: reason})
             for name, (_, reason) in sorted(parameters.ACCEPTED.items())
         ),
-        ({"skip_tracing": False, "offload_activations": False, "parameter_server": None}, {}),
+        ({"skip_tracing": False, "optimize": None, "parameter_server": None}, {}),
         (
             {"partitions": 1, "parameter_server": {"enabled": True}},
             {"parameter_server": "it is for TensorFlow, and not an option of model parallelism"},

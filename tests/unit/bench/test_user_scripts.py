@@ -7,8 +7,8 @@ import pytest
 
 from bench import user_scripts
 from bench.scripts.data import make_data
-from bench.scripts.table import RUNS, TRAIN, Run
-from bench.user_scripts import JobEnd, find_problems
+from bench.scripts.table import TRAIN, Run
+from bench.user_scripts import RUNS, JobEnd, find_problems
 from berth.contract.launch_options import read_launch_options
 from berth.train.startup.rank_events import alone_sentence
 
@@ -28,7 +28,9 @@ def test_every_run_has_data_and_launches_its_ranks(made_data: Path) -> None:
     kinds = {path.name for path in made_data.iterdir()} | {"text", "image"}  # these are created in the image
     for run in RUNS:
         assert run.data in kinds
-        assert run.replicas * run.parameters.get("partitions", 1) == run.ranks
+        assert run.replicas * run.parameters.get("partitions", 1) * run.parameters.get("tensor_parallel_degree", 1) == (
+            run.ranks
+        )
         options = read_launch_options(run.hyperparameters, run.script.name, run.environment)
         assert (options.mpi, options.problems) == (run.way != "one process", ())
         assert (options.smddp, options.model_parallel) == (run.way == "dataparallel", run.parameters)

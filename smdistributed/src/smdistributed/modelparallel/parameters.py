@@ -34,6 +34,7 @@ class ModelParallelParameters:
     active_microbatches: how many microbatches may be open at a time; None: all with the pipeline `simple`, else
     pipeline_parallel_degree + 2.
     ddp_dist_backend: gloo: tensors of GPUs are exchanged through the host's memory; auto is nccl.
+    offload_activations: activation checkpoints keep their inputs in the host's memory.
     sdp_gradient_clipping: the largest norm of gradients with sharded data parallelism; 0: they are not clipped.
     """
 
@@ -53,6 +54,7 @@ class ModelParallelParameters:
     sharded_data_parallel_degree: int = 1
     sdp_gradient_clipping: float = 1.0
     shard_optimizer_state: bool = False
+    offload_activations: bool = False
     ddp_dist_backend: str = "auto"
     remarks: tuple[str, ...] = ()
 
@@ -150,6 +152,7 @@ HONOURED: Mapping[str, Kind] = {
     "sharded_data_parallel_degree": _degree_or_off,
     "sdp_gradient_clipping": _norm,
     "shard_optimizer_state": _flag,
+    "offload_activations": _flag,
 }
 """Option → its values."""
 
@@ -162,8 +165,7 @@ ACCEPTED: Mapping[str, tuple[Kind, str]] = {
     "contiguous": (_flag, "partitions are contiguous wherever the model allows it"),
     "skip_tracing": (_flag, "the model is not traced"),
     "fp16_params": (_flag, "parameters keep the type that the script gives them"),
-    "offload_activations": (_flag, "activations stay on the device that computed them"),
-    "activation_loading_horizon": (_whole(1), "activations stay on the device that computed them"),
+    "activation_loading_horizon": (_whole(1), "activations are loaded when the backward pass needs them"),
     "activation_checkpointing": (_anything, "it is not an option: call smp.set_activation_checkpointing on a module"),
     "delayed_parameter_initialization": (_anything, "parameters are made when the script makes them"),
     "parameter_server": (_anything, "it is for TensorFlow, and not an option of model parallelism"),

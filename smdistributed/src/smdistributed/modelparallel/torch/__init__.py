@@ -19,6 +19,9 @@ pipeline    runs a step on every rank. The coordinator (pp_rank 0) and the serve
             and record calls on a tape; backward replays it in reverse. remote has the tensors of other ranks, stand_in
             their modules, in_place handles arguments that modules change, seeds the random numbers
 tensor      tensor parallelism
+fully_sharded
+            sharded data parallelism by torch's fully_shard. shards has the rows of a rank, state_owners the option
+            shard_optimizer_state
 watch       tells ranks when others end or fail, so that none waits forever; peers holds what is known of them
 """
 

@@ -6,15 +6,17 @@ set on the modules themselves.
 Source: Amazon SageMaker Developer Guide, "Activation Checkpointing".
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.checkpoint import checkpoint
 
 from .stand_in import with_methods
+from .state import state
 from .tensor.thread import same_thread_state
 
 STRATEGIES = ("each", "contiguous", "group_2", "group_4")
@@ -50,10 +52,35 @@ def _checkpoint(module: nn.Module, *, preserve_rng_state: bool) -> None:
         if not (self.__dict__[_FLAG] and self.training and torch.is_grad_enabled()):
             return plain(self, *args, **kwargs)
         how: dict[str, Any] = {"preserve_rng_state": preserve_rng_state, "context_fn": _contexts}
-        return checkpoint(plain, self, *args, use_reentrant=False, **how, **kwargs)
+        run = plain
+        if state.parameters.offload_activations:
+            run, (args, kwargs) = _with_inputs_on_host(plain, (args, kwargs))
+        return checkpoint(run, self, *args, use_reentrant=False, **how, **kwargs)
 
     with_methods(module, forward=forward)
     module.__dict__[_FLAG] = True
+
+
+def _with_inputs_on_host(plain: Callable[..., Any], inputs: Any) -> tuple[Callable[..., Any], Any]:
+    """A forward pass that takes its inputs from the host's memory, and the inputs there.
+
+    A checkpoint keeps its inputs until the backward pass, when it copies them to their device again.
+    """
+    leaves, structure = tree_flatten(inputs)
+    devices = [each.device if _leaves_device(each) else None for each in leaves]
+    on_host = [each.to("cpu", copy=True) if device else each for each, device in zip(leaves, devices, strict=True)]
+
+    def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        kept = zip(tree_flatten((args, kwargs))[0], devices, strict=True)
+        args, kwargs = tree_unflatten([each.to(device) if device else each for each, device in kept], structure)
+        return plain(self, *args, **kwargs)
+
+    return forward, tree_unflatten(on_host, structure)
+
+
+def _leaves_device(value: Any) -> bool:
+    """Whether a value is an activation on a GPU."""
+    return type(value) is torch.Tensor and value.is_cuda
 
 
 def _contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
