@@ -1,4 +1,4 @@
-"""Start the ranks of bench.model_parallel_memory and bench.model_parallel_overlap, and describe the measurement."""
+"""Start the ranks of bench.model_parallel_memory, _overlap and _sharding, and describe the measurement."""
 
 import argparse
 import json
@@ -27,11 +27,13 @@ BODY = f"""
 sys.path.append({str(pins.ROOT)!r})
 import json, logging
 logging.disable(logging.WARNING)
-from bench.scripts import model_parallel_bert
+from bench.scripts import model_parallel_bert, model_parallel_ways
 arguments = json.loads(os.environ["ARGUMENTS"])
 if "shape" in arguments:
     arguments["shape"] = model_parallel_bert.Shape(**arguments["shape"])
-result(getattr(model_parallel_bert, arguments.pop("function"))(**arguments))
+name = arguments.pop("function")
+module = model_parallel_ways if hasattr(model_parallel_ways, name) else model_parallel_bert
+result(getattr(module, name)(**arguments))
 """
 
 
@@ -44,15 +46,15 @@ def add_sizes(parser: argparse.ArgumentParser, **defaults: int) -> None:
 
 
 def run(function: str, size: int, options: argparse.Namespace, **arguments: Any) -> list[Any]:
-    """Call a function of model_parallel_bert with the model's shape on `size` ranks; returns each rank's result."""
+    """Call a function by name with the model's shape on `size` ranks; returns each rank's result."""
     return call(function, size, shape={name: getattr(options, name) for name in SIZES}, **arguments)
 
 
 def call(function: str, size: int, **arguments: Any) -> list[Any]:
-    """Call a function of model_parallel_bert on `size` ranks; returns each rank's result."""
+    """Call a function of model_parallel_bert or model_parallel_ways on `size` ranks; returns each rank's result."""
     text = json.dumps({"function": function, **arguments})
     # Otherwise glibc keeps what was freed, and a process' memory says little about what it needs.
-    freed = {"MALLOC_MMAP_THRESHOLD_": "65536"}
+    freed = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "2"}
     with tempfile.TemporaryDirectory(prefix="berth-pipeline-") as scratch:
         return rank_jobs.run(BODY, size, Path(scratch), limit=LIMIT, ARGUMENTS=text, **freed)
 

@@ -40,6 +40,7 @@ def _run(script: Script, ranks: int, losses: tuple[float, float], arguments: dic
     return smp_run(script, ranks, _LOSS, options, arguments=arguments, losses=losses, note=note)
 
 
+_BF16 = {"bf16": "1", "log_reduced_training_loss": "1", "tensor_parallel_degree": "1"}
 _SHARDED = {"shard_optimizer_state": "1", "tensor_parallel_degree": "2"}
 _SDP_2 = {"sharded_data_parallel_degree": "2", "log_reduced_training_loss": "1", "tensor_parallel_degree": "1"}
 RUNS = (
@@ -71,5 +72,13 @@ RUNS = (
         (5.07155, 4.80330),
         {**_SDP_2, **_FIVE_HEADS, "tensor_parallel_degree": "4", "prescaled_batch": "1", "bf16": "1"},
         "5 heads on 4 ranks, bf16, 4 layers of 80",
+    ),
+    _run(GPT2, 4, (4.96938, 4.71529), {**_BF16, "sharded_data_parallel_degree": "4"}, "bf16, 4 layers of 64"),
+    _run(
+        GPT_NEOX,
+        2,
+        (5.01716, 4.28353),
+        {**_BF16, "sharded_data_parallel_degree": "2", "model_type": "gpt_neox"},
+        "bf16, 4 layers of 64",
     ),
 )
