@@ -57,8 +57,8 @@ def main() -> None:
         model = ViTForImageClassification(configuration(training.classes))
     model = smp.DistributedModel(model)
     optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), arguments.learning_rate, momentum=0.9))
-    # All ranks of a pipeline get the same batches, because each of them must call each step. Replicas and tensor parallel
-    # ranks get different ones.
+    # All ranks of a pipeline get the same batches, because each of them must call each step. Replicas and tensor
+    # parallel ranks get different ones.
     sampler = DistributedSampler(training, smp.dp_size(), smp.dp_rank())
     loader = DataLoader(training, batch_size=arguments.batch_size // smp.dp_size(), sampler=sampler, drop_last=True)
     if not len(loader):
