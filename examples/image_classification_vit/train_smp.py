@@ -1,7 +1,7 @@
 """Image classification with a model split over ranks, with SageMaker's model parallel library, version 1.
 
 Reads image folders from the channels `train` and `val`, or makes them. Prints the loss of each epoch, averaged over all
-replicas, and how many images of `val` are classified correctly.
+batches, and how many images of `val` are classified correctly.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def right_classes(model: smp.DistributedModel, loader: DataLoader, device: torch
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--batch_size", type=int, default=32, help="over all replicas")
+    parser.add_argument("--batch_size", type=int, default=32, help="over all ranks with a batch of their own")
     parser.add_argument("--learning_rate", type=float, default=0.01)
     arguments, _ = parser.parse_known_args()  # some launchers also pass --mp_parameters, which smp.init reads itself
 
@@ -52,9 +52,13 @@ def main() -> None:
 
     training, checking = folders()
     torch.manual_seed(0)
-    model = smp.DistributedModel(ViTForImageClassification(configuration(training.classes)))
+    # With the option tensor_parallel_degree the library splits the layers that are created here.
+    with smp.tensor_parallelism(enabled=smp.tp_size() > 1):
+        model = ViTForImageClassification(configuration(training.classes))
+    model = smp.DistributedModel(model)
     optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), arguments.learning_rate, momentum=0.9))
-    # All ranks of a pipeline get the same batches, because each of them must call each step.
+    # All ranks of a pipeline get the same batches, because each of them must call each step. Replicas and tensor
+    # parallel ranks get different ones.
     sampler = DistributedSampler(training, smp.dp_size(), smp.dp_rank())
     loader = DataLoader(training, batch_size=arguments.batch_size // smp.dp_size(), sampler=sampler, drop_last=True)
     if not len(loader):
@@ -70,9 +74,9 @@ def main() -> None:
             losses = train_step(model, images.to(device), labels.to(device))
             optimizer.step()
             total += losses.reduce_mean() / len(loader)
-        replicas = smp.allgather(total.item(), smp.DP_GROUP)
+        means = smp.allgather(total.item(), smp.DP_GROUP)
         if smp.rank() == 0:
-            print(f"epoch {epoch + 1}: loss {sum(replicas) / len(replicas):.6f}", flush=True)
+            print(f"epoch {epoch + 1}: loss {sum(means) / len(means):.6f}", flush=True)
 
     whole = DataLoader(checking, batch_size=smp.num_microbatches(), drop_last=True)
     right = right_classes(model, whole, device)

@@ -1,4 +1,4 @@
-"""examples/: the scripts for both libraries learn the same on two ranks as on one."""
+"""examples/: the scripts for both libraries learn the same on several ranks as on one."""
 
 import json
 import re
@@ -34,6 +34,18 @@ OWN_PAIRS = [
     for name in NAMES
 ]
 
+# The options that the launchers pass with `--parallel tensor`.
+NOTEBOOK = {
+    "microbatches": 4,
+    "placement_strategy": "cluster",
+    "pipeline": "interleaved",
+    "partitions": 4,
+    "pipeline_parallel_degree": 2,
+    "tensor_parallel_degree": 2,
+    "optimize": "speed",
+    "ddp": True,
+}
+
 
 def trained(script: Path, size: int, folder: Path, *arguments: str, **more: str) -> tuple[list[float], str]:
     """The loss of each epoch and the number of right answers, which only the first rank prints."""
@@ -46,9 +58,9 @@ def trained(script: Path, size: int, folder: Path, *arguments: str, **more: str)
     return losses, right
 
 
-def model_parallel(partitions: int) -> dict[str, str]:
-    """The variables of a job of SDK v2; transformers reads them as well."""
-    parameters = {"partitions": partitions, "microbatches": 4, "ddp": True}
+def model_parallel(partitions: int, **more: Any) -> dict[str, str]:
+    """The variables of a job of SDK v2; transformers reads them as well. more: further options of the library."""
+    parameters = {"partitions": partitions, "microbatches": 4, "ddp": True, **more}
     return {
         "SM_HP_MP_PARAMETERS": json.dumps(parameters),
         "SM_FRAMEWORK_PARAMS": json.dumps({"sagemaker_mpi_enabled": True}),
@@ -117,6 +129,23 @@ def test_images_with_two_partitions_and_on_two_ranks(tmp_path: Path) -> None:
     assert models[0].config.id2label == {0: "checks", 1: "columns", 2: "rows"}
     for name, tensor in models[0].state_dict().items():
         assert (tensor - models[1].state_dict()[name]).abs().max() < 1e-4, name
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("size", [4, 8])
+def test_images_with_split_layers_in_two_partitions(size: int, tmp_path: Path) -> None:
+    """A public notebook's options. Eight ranks are two replicas."""
+    losses, right = trained(IMAGES / "train_smp.py", size, tmp_path / "split", **model_parallel(**NOTEBOOK))
+    alone, same = trained(IMAGES / "train_smp.py", 1, tmp_path / "alone", **model_parallel(1))
+    assert losses == pytest.approx(alone, abs=1e-5)
+    assert losses[-1] < 0.1 < 1 < losses[0]
+    assert right == same == "47 of 48"
+    ours, expected = (
+        AutoModelForImageClassification.from_pretrained(tmp_path / way / "model").state_dict()
+        for way in ("split", "alone")
+    )
+    assert ours.keys() == expected.keys()
+    assert max(float((ours[name] - tensor).abs().max()) for name, tensor in expected.items()) < 1e-4
 
 
 @pytest.mark.nightly

@@ -1,10 +1,11 @@
 """The jobs of the examples of smdistributed in local mode."""
 
+import functools
 import json
 import re
 import tarfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import docker
 import pytest
@@ -17,12 +18,33 @@ from tests.local_mode.test_sdk_v2 import TRAIN
 
 RUN = Path(__file__).with_name("run_example.py")
 QUESTIONS, TEXT, IMAGES = "question_answering_smddp", "text_classification_model_parallel", "image_classification_vit"
-# The folder, arguments and last line of each job.
-JOBS: dict[str, tuple[str, list[str], str]] = {
-    "questions": (QUESTIONS, [], "exact match: 100 of 100"),
-    "texts": (TEXT, [], "right labels: 100 of 100"),
-    "images-data": (IMAGES, ["--parallel", "data"], "right classes: 47 of 48"),
-    "images-model": (IMAGES, ["--parallel", "model"], "right classes: 47 of 48"),
+RIGHT_IMAGES = "right classes: 47 of 48"
+TENSOR = ["--parallel", "tensor"]
+
+
+class ExampleJob(NamedTuple):
+    """A launcher's job. ranks: the library and its ranks, as the log describes them. last: the script's last line."""
+
+    folder: str
+    arguments: list[str]
+    ranks: str
+    last: str
+
+
+JOBS = {
+    "questions": ExampleJob(QUESTIONS, [], "smddp: 2 ranks", "exact match: 100 of 100"),
+    "texts": ExampleJob(TEXT, [], "smp: 2 partitions × 1 replicas", "right labels: 100 of 100"),
+    "images-data": ExampleJob(IMAGES, ["--parallel", "data"], "smddp: 2 ranks", RIGHT_IMAGES),
+    "images-model": ExampleJob(IMAGES, ["--parallel", "model"], "smp: 2 partitions × 1 replicas", RIGHT_IMAGES),
+    "images-tensor": ExampleJob(
+        IMAGES, TENSOR, "smp: 2 partitions × 2 tensor parallel ranks × 1 replicas", RIGHT_IMAGES
+    ),
+    "images-tensor-two-hosts": ExampleJob(
+        IMAGES,
+        [*TENSOR, "--instance-count", "2"],
+        "smp: 2 partitions × 2 tensor parallel ranks × 2 replicas",
+        RIGHT_IMAGES,
+    ),
 }
 
 
@@ -43,20 +65,34 @@ def unpacked(folder: Path) -> Path:
     return folder / "unpacked"
 
 
-def assert_job_learns_on_two_ranks(name: str, version: int, client: docker.DockerClient, work: Path) -> None:
+def printed_losses(log: str) -> list[float]:
+    return [float(text) for text in re.findall(r"epoch \d+: loss ([\d.]+)", log)]
+
+
+@functools.cache
+def losses_of_images_on_one_rank(client: docker.DockerClient) -> list[float]:
+    """The losses of train.py, run in the image without a launcher."""
+    code = {str(pins.ROOT / "examples" / IMAGES): {"bind": "/code", "mode": "ro"}}
+    variables = {"SM_MODEL_DIR": "/tmp/model", "OMP_NUM_THREADS": "1"}
+    how = {"environment": variables, "volumes": code, "network_mode": "none", "remove": True}
+    return printed_losses(client.containers.run(TRAIN, ["python3", "/code/train.py"], **how).decode())
+
+
+def assert_job_learns(name: str, version: int, client: docker.DockerClient, work: Path) -> None:
     """Run a job in a process of its own, because SDK v3 writes to the folder of its import, and check log and model."""
-    folder, arguments, last = JOBS[name]
-    request = {"work": str(work), "command": [launcher(folder, version), "--image", TRAIN, *arguments]}
+    job = JOBS[name]
+    request = {"work": str(work), "command": [launcher(job.folder, version), "--image", TRAIN, *job.arguments]}
     try:
         error, log = sdk.run(RUN, json.dumps(request), version=version, work=work)
     finally:
         remove_what_the_sdk_left(client, work)
     assert not error, log
-    losses = [float(text) for text in re.findall(r"epoch \d+: loss ([\d.]+)", log)]
+    losses = printed_losses(log)
     assert losses[-1] < 0.1 < losses[0], log
-    assert last in log
-    library = "smddp" if folder == QUESTIONS or "data" in arguments else "smp"
-    assert re.search(rf"{library}: open implementation, not AWS's library: 2 (ranks|partitions × 1 replicas)", log)
+    if job.folder == IMAGES:
+        assert losses == pytest.approx(losses_of_images_on_one_rank(client), abs=1e-5)
+    assert job.last in log
+    assert job.ranks.replace(":", ": open implementation, not AWS's library:") in log
     saved = unpacked(work)
     (kind,) = transformers.AutoConfig.from_pretrained(saved).architectures
     model, loading = getattr(transformers, kind).from_pretrained(saved, output_loading_info=True)

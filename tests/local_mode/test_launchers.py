@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,12 +13,25 @@ from tests.local_mode.example_jobs import IMAGES, QUESTIONS, TEXT, launcher
 
 URI = "111122223333.dkr.ecr.eu-west-1.amazonaws.com/berth:1"
 ON_AWS = ["--image", URI, "--role", ROLE, "--instance-type", "ml.p4d.24xlarge", "--instance-count", "2"]
-# Folder, arguments and script of each job; whether it uses the data parallel library, otherwise model parallel.
-SMDISTRIBUTED = [
-    (QUESTIONS, [], "train.py", True),
-    (TEXT, [], "train.py", False),
-    (IMAGES, ["--parallel", "data"], "train.py", True),
-    (IMAGES, ["--parallel", "model"], "train_smp.py", False),
+PIPELINE = {"partitions": 2, "microbatches": 4, "ddp": True}
+# The options of a public notebook.
+NOTEBOOK = {
+    "microbatches": 4,
+    "placement_strategy": "cluster",
+    "pipeline": "interleaved",
+    "partitions": 4,
+    "pipeline_parallel_degree": 2,
+    "tensor_parallel_degree": 2,
+    "optimize": "speed",
+    "ddp": True,
+}
+# Folder, arguments and script of each job, and the options of the model parallel library, or none.
+SMDISTRIBUTED: list[tuple[str, list[str], str, dict[str, Any]]] = [
+    (QUESTIONS, [], "train.py", {}),
+    (TEXT, [], "train.py", {**PIPELINE, "pipeline": "interleaved"}),
+    (IMAGES, ["--parallel", "data"], "train.py", {}),
+    (IMAGES, ["--parallel", "model"], "train_smp.py", {**PIPELINE, "placement_strategy": "spread"}),
+    (IMAGES, ["--parallel", "tensor"], "train_smp.py", NOTEBOOK),
 ]
 
 
@@ -25,15 +39,15 @@ SMDISTRIBUTED = [
 def test_requests_of_the_smdistributed_launchers(version: int, tmp_path: Path) -> None:
     commands = [[launcher(folder, version), *ON_AWS, *arguments] for folder, arguments, *_ in SMDISTRIBUTED]
     requests = requests_of(commands, version=version, work=tmp_path)
-    for made, (_, _, script, data_parallel) in zip(requests, SMDISTRIBUTED, strict=True):
+    for made, (_, _, script, parameters) in zip(requests, SMDISTRIBUTED, strict=True):
         job = made["CreateTrainingJob"]
         assert job["AlgorithmSpecification"]["TrainingImage"] == URI
         assert job["ResourceConfig"].items() >= {"InstanceType": "ml.p4d.24xlarge", "InstanceCount": 2}.items()
         assert job["HyperParameters"]["epochs"] in ("4", "6")
         options = read_launch_options(job["HyperParameters"], script, job.get("Environment", {}))
         assert not options.problems
-        assert options.model_parallel.get("partitions") == (None if data_parallel else 2)
-        assert options.smddp == (data_parallel and version == 2), "SDK v3 has no setting for smddp"
+        assert options.model_parallel == parameters
+        assert options.smddp == (not parameters and version == 2), "SDK v3 has no setting for smddp"
         if version == 2:
             assert json.loads(job["HyperParameters"]["sagemaker_program"]) == script
 
