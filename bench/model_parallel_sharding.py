@@ -97,14 +97,14 @@ def row(name: str, ranks: Sequence[Mapping[str, float]], alone: float, expected:
     peak = max(each["peak"] for each in ranks)
     parts = (" ".join(f"{each[kind]:.2f}" for each in ranks) for kind in ("parameters", "moments"))
     sent = statistics.median(each["sent"] for each in ranks)
-    formula = "–" if expected is None else f"{expected / 2**20:.1f}"
+    formula = "–" if expected is None else f"{expected / 2**20:.2f}"
     milliseconds = 1e3 * statistics.median(each["seconds"] for each in ranks)
     return report.row(
         name,
         *parts,
         f"{peak / 2**20:.0f}",
         f"{peak / alone:.2f}",
-        f"{sent / 2**20:.1f}",
+        f"{sent / 2**20:.2f}",
         formula,
         f"{milliseconds:.0f}",
     )

@@ -244,6 +244,17 @@ class SparseWords(nn.Module):
         return F.relu(self.out(self.words(x)))
 
 
+def own_error():
+    """What a step raises if the script fails on all ranks."""
+    model, _ = fresh(**OPTIONS["sdp"])
+
+    @smp.step
+    def failing_step(model, *tensors):
+        return model.module.qa_outputs(torch.ones(2, 3))
+
+    return pipeline_cases.raised(failing_step, model, *own_rows(0))
+
+
 def sparse():
     start(**OPTIONS["sdp"])
     return pipeline_cases.raised(smp.DistributedModel, SparseWords())
@@ -264,4 +275,5 @@ def all_features(folder):
         "outside": outside_a_step(),
         "checkpointed": checkpointed(),
         "sparse": sparse(),
+        "own error": own_error(),
     }

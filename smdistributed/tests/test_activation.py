@@ -42,6 +42,21 @@ def test_checkpoint_moves_to_the_partitioned_modules_below_it() -> None:
     assert passes_of_a_step() == {"pair": 1, "a": 2, "b": 2, "c": 1}
 
 
+def test_checkpoint_is_recomputed_in_each_backward_pass_through_it() -> None:
+    """Several passes go through a module if several ranks use its result."""
+    gradients = []
+    for checkpoints in (False, True):
+        torch.manual_seed(0)
+        layers = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+        if checkpoints:
+            set_activation_checkpointing(layers)
+        result = layers(torch.ones(2, 4))
+        result.sum().backward(retain_graph=True)
+        result.square().sum().backward()
+        gradients.append([each.grad for each in layers.parameters()])
+    assert all(torch.equal(*pair) for pair in zip(*gradients, strict=True))
+
+
 @pytest.mark.parametrize("offloads", [True, False])
 def test_offloaded_checkpoint_keeps_no_input_on_the_device(offloads: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine without a GPU all tensors count as activations on one."""

@@ -128,6 +128,12 @@ def test_sparse_gradients_are_refused_by_name(features: list[dict[str, Any]]) ->
     assert "words has sparse gradients, which can't be sharded" in features[0]["sparse"]
 
 
+@pytest.mark.slow
+def test_scripts_own_error_stays_as_it_is(features: list[dict[str, Any]]) -> None:
+    errors = [rank["own error"] for rank in features]
+    assert all(each.startswith("RuntimeError: ") and "RankLost" not in each for each in errors), errors
+
+
 def test_owners_share_the_load() -> None:
     """The largest first: 8 | 5 + 3."""
     assert state_owners.owners([3, 8, 5], (4, 6)) == [6, 4, 6]

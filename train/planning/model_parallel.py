@@ -30,9 +30,11 @@ def reasons(options: LaunchOptions, ranks: int, transformers: str) -> list[str]:
     if not options.model_parallel:
         return []
     parsed = parameters.parse(options.model_parallel, ranks)
-    degree = parsed.pipeline_parallel_degree
+    degree, tensor = parsed.pipeline_parallel_degree, parsed.tensor_parallel_degree
+    split = f" on {tensor} tensor parallel ranks each" if tensor > 1 else ""
     lines = [
-        f"model parallel: {counted(degree, 'partition')} of the model, {counted(ranks // degree, 'replica')}, "
+        f"model parallel: {counted(degree, 'partition')} of the model{split}, "
+        f"{counted(ranks // (degree * tensor), 'replica')}, "
         f"{parsed.microbatches} microbatch{'es' if parsed.microbatches > 1 else ''}, {parsed.pipeline}, "
         f"{parsed.placement_strategy}; by {_library(options.smdistributed)}"
     ]

@@ -167,7 +167,7 @@ ACCEPTED: Mapping[str, tuple[Kind, str]] = {
     "fp16_params": (_flag, "parameters keep the type that the script gives them"),
     "activation_loading_horizon": (_whole(1), "activations are loaded when the backward pass needs them"),
     "activation_checkpointing": (_anything, "it is not an option: call smp.set_activation_checkpointing on a module"),
-    "delayed_parameter_initialization": (_anything, "parameters are made when the script makes them"),
+    "delayed_parameter_initialization": (_anything, "smp.delay_param_initialization and smp.model_creation delay"),
     "parameter_server": (_anything, "it is for TensorFlow, and not an option of model parallelism"),
     "processes_per_host": (_anything, "it is an option of mpi in distribution, and belongs there"),
     "ddp_port": (_anything, "the launcher chooses the port"),

@@ -32,6 +32,14 @@ def test_plan_describes_partitions_and_names_ineffective_options() -> None:
     ]
 
 
+def test_plan_counts_tensor_parallel_ranks() -> None:
+    """With the options of a public notebook."""
+    notebook = {"pipeline_parallel_degree": 2, "tensor_parallel_degree": 2, "partitions": 4, "ddp": True}
+    line, *others = [reason for reason in planned(notebook, "4.26.0").reasons if "partitions" in reason]
+    assert "2 partitions of the model on 2 tensor parallel ranks each, 1 replica, 1 microbatch" in line
+    assert any("partitions is 4, the product of" in each for each in others)
+
+
 @pytest.mark.parametrize(
     ("name", "transformers", "smdistributed", "warning"),
     [

@@ -9,8 +9,8 @@ optimizer   DistributedOptimizer and its loss_scale
 checkpoint  saves and loads partial and full checkpoints; files writes them atomically, gathering collects the state of
             all ranks
 amp         GradScaler, and autocast for the options fp16 and bf16
-creation    contexts for creating a model, of which tags marks the modules; nn, optimizers and utils hold names that
-            published scripts import
+creation    contexts for creating a model. tags marks its modules, delayed computes its values late; nn, optimizers and
+            utils hold names that published scripts import
 step        @smp.step and StepOutput: splits a batch into microbatches
 model       DistributedModel, with local_part (what this rank has), model_state (state dicts), gradients and
             replica_buffers (exchanged between replicas) and activation (checkpointing)

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from .stand_in import with_methods
 from .state import state
-from .tensor.thread import same_thread_state
+from .tensor.thread import SameThreadState
 
 STRATEGIES = ("each", "contiguous", "group_2", "group_4")
 _FLAG = "_smp_checkpointed"
@@ -85,7 +85,7 @@ def _leaves_device(value: Any) -> bool:
 
 def _contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
     """Contexts of a forward pass and of its repetition, which may run in a thread of the backward pass."""
-    return nullcontext(), same_thread_state()
+    return nullcontext(), SameThreadState()
 
 
 def place_checkpoints(root: nn.Module, plan: Mapping[str, int]) -> None:

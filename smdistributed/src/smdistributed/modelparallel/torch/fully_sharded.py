@@ -11,8 +11,10 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
+from .delayed import settle_parameter, share_states
 from .gradients import broadcast_all
 from .groups import DP_GROUP, members, tp_size
+from .shards import is_sharded
 from .state import state
 from .tensor.split import copy_split
 
@@ -34,15 +36,19 @@ def shard(root: nn.Module, device: torch.device) -> dict[int, nn.Parameter]:
         )
     _refuse_sparse_gradients(root)
     before = dict(root.named_parameters())
-    root.to(device)
     group = members(DP_GROUP)
     with state.watch.waiting("smp.DistributedModel()", group.ranks), state.watch.explain_errors(group.ranks):
         if tp_size() == 1:  # otherwise it was done before the splits
-            broadcast_all([*root.parameters(), *root.buffers()], group.ranks[0], group.tensors)
+            for tensor in share_states((*root.parameters(), *root.buffers()), group):
+                broadcast_all([tensor], group.ranks[0], group.control if tensor.device.type == "cpu" else group.tensors)
         mesh = _mesh(device)
-        for layer in _layers(root):
-            fully_shard(layer, mesh=mesh)
-        fully_shard(root, mesh=mesh)
+        for module in (*_layers(root), root):
+            whole = [each for each in module.parameters() if not is_sharded(each)]
+            for parameter in whole:
+                settle_parameter(parameter)
+            fully_shard(module.to(device), mesh=mesh)
+            for parameter in whole:  # kept, because an optimizer may have it, but not its memory
+                parameter.data = parameter.new_empty(0)
     after = dict(root.named_parameters())
     for name, old in before.items():
         copy_split(old, after[name])

@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch.utils.hooks import RemovableHandle
 from . import model_state
 from .activation import place_checkpoints
 from .coordinator import OutsideStep, Schedule
+from .delayed import computed, settle_buffers, settle_parameter, share_states
 from .fully_sharded import shard
 from .gathering import gathered
 from .gradients import GradientExchange, agree_on_start, broadcast_all, clip, exchange_groups, gradients_group
@@ -113,6 +115,7 @@ class DistributedModel(LocalPart):
         )
         state.model = self
         self._distributed: list[str] = []
+        settle_buffers(module)
         replace_registered(module)
         give_names(module)
         if tp_size() > 1:
@@ -159,12 +162,15 @@ class DistributedModel(LocalPart):
             self._spread(device)
         remote_modules = [self.module.get_submodule(name) for name, index in self._plan.items() if index]
         install_random_streams(self.module, exclude=remote_modules)
+        tensors = [*self.local_parameters(), *self.local_buffers()]
+        if unequal := state.parameters.ddp and dp_size() > 1 and tp_size() == 1 and not self.sharded:
+            tensors_to_send = share_states(tensors, members(DP_GROUP))
         with torch.no_grad():
-            for _, tensor in (*self.local_named_parameters(), *self.local_named_buffers()):
+            for tensor in tensors:
+                settle_parameter(tensor)
                 tensor.data = tensor.data.to(device)
-        if state.parameters.ddp and dp_size() > 1 and tp_size() == 1 and not self.sharded:  # then it has happened
-            tensors = [each for _, each in (*self.local_named_parameters(), *self.local_named_buffers())]
-            broadcast_all(tensors, get_dp_group()[0], get_dp_process_group())
+        if unequal:
+            broadcast_all(tensors_to_send, get_dp_group()[0], get_dp_process_group())
         self.partitioned = True
         self._replica_buffers.begin()
         for hook in list(self._after_partition.values()):
@@ -227,7 +233,7 @@ class DistributedModel(LocalPart):
         result = StepResult([], went_backward=False)
         self._replica_buffers.before_step()
         try:
-            with state.watch.waiting(STEP, pipeline), state.watch.explain_errors(pipeline, replicas=bool(self.sharded)):
+            with state.watch.waiting(STEP, pipeline), self._explained(pipeline):
                 result = self._pipeline.run(Hello(function, self.steps), bodies, seed)
                 compare_exchanges()
         except BaseException as error:
@@ -245,6 +251,12 @@ class DistributedModel(LocalPart):
         for hook in hooks:
             hook(self, state.optimizer)
         return result.outputs
+
+    def _explained(self, ranks: Sequence[int]) -> AbstractContextManager[None]:
+        """A context for a step, whose layers exchange parameters if they are sharded."""
+        if not self.sharded:
+            return nullcontext()
+        return state.watch.explain_errors(ranks, replicas=True, mixed=True)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The model's forward. OutsideStep if no step runs and there is more than one partition."""
@@ -334,7 +346,9 @@ class DistributedModel(LocalPart):
     def gathered_state(self, group: CommGroup, to: Sequence[int] | None, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """`state_dict` for some ranks of a group, which has all parts of the model; None: for all."""
         if not self.sharded and (mp_size() == 1 or (not self.partitioned and tp_size() == 1)):
-            return self.module.state_dict(*args, **kwargs)
+            states = self.module.state_dict(*args, **kwargs)
+            states.update({name: computed(each) for name, each in states.items()})
+            return states
         return model_state.whole(self.module, self._local_entries(), group, to)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, **_: Any) -> Any:  # type: ignore[override]  # noqa: FBT001, FBT002

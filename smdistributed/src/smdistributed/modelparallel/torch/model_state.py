@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from .delayed import computed
 from .gathering import gathered
 from .groups import WORLD, CommGroup, group_ranks, rdp_rank, tp_rank
 from .shards import Rows, marked_rows, own_rows, rows_for
@@ -27,7 +28,7 @@ def entries(module: nn.Module) -> dict[str, Any]:
     """
     values = module.state_dict(keep_vars=True)
     detached = {
-        id(each): each if is_remote_parameter(each) else each.detach()
+        id(each): each if is_remote_parameter(each) else computed(each.detach())
         for each in values.values()
         if isinstance(each, torch.Tensor)
     }

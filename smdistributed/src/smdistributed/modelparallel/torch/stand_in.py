@@ -12,6 +12,8 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
+from .delayed import give_values
+
 AskOwner = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 
@@ -50,7 +52,7 @@ _ANSWERED = {
 def offload_parameter(parameter: nn.Parameter, label: str) -> None:
     """Free a parameter's memory and keep its shape. label: its name and partition, for errors."""
     parameter.grad = None
-    parameter.data = torch.empty(1, dtype=parameter.dtype, device=parameter.device).expand(parameter.shape)
+    give_values(parameter, torch.empty(1, dtype=parameter.dtype, device=parameter.device).expand(parameter.shape))
     parameter.__class__ = RemoteParameter
     parameter.__dict__["label"] = label
 

@@ -82,15 +82,16 @@ class Watch:
             self._mine, self._together = before
 
     @contextmanager
-    def explain_errors(self, ranks: Sequence[int], *, replicas: bool = False) -> Iterator[None]:
+    def explain_errors(self, ranks: Sequence[int], *, replicas: bool = False, mixed: bool = False) -> Iterator[None]:
         """In this context torch.distributed talks to these ranks; its RuntimeErrors become RankLost with the cause.
 
-        replicas: the ranks hold the same partition, so the cause may be a failed step of another replica.
+        replicas: the ranks hold the same partition, so the cause may be a failed step of another replica. mixed: the
+        context contains the script's own operations too, whose errors stay as they are.
         """
         try:
             yield
         except RuntimeError as error:
-            if isinstance(error, RankLost):
+            if isinstance(error, RankLost) or (mixed and not is_of_distributed(error)):
                 raise
             failed = self.failed_at(ranks) if replicas else None
             raise (RankLost(failed) if failed else self.cause(ranks)) from error
@@ -233,6 +234,11 @@ class Watch:
         if now - self._since[1] > grace:
             self.end(error)
             end_process(error)
+
+
+def is_of_distributed(error: RuntimeError) -> bool:
+    """Whether torch.distributed raised an error; gloo's errors have no class of their own, but name its source."""
+    return isinstance(error, dist.DistError) or "gloo" in str(error)
 
 
 def _main_threads_frame() -> FrameType | None:

@@ -96,6 +96,10 @@ def tensors_of(buffer: torch.Tensor, transfer: int, metas: Sequence[Meta]) -> li
     return tensors
 
 
+_abandoned: list[Any] = []
+"""Receives for which a failed step does not wait. Without them gloo would receive nothing more from that rank."""
+
+
 class Incoming:
     """A payload that is being received, for a device."""
 
@@ -104,11 +108,17 @@ class Incoming:
     ) -> None:
         self._work, self._buffer, self._transfer, self._metas = work, buffer, transfer, metas
         self._source, self._device = route
+        self._waited = False
+
+    def __del__(self) -> None:
+        if not self._waited:
+            _abandoned.append((self._work, self._buffer))
 
     def wait(self) -> list[torch.Tensor | None]:
         """Wait for the payload and return its tensors on the device."""
         with state.watch.explain_errors([self._source]):
             self._work.wait()
+        self._waited = True
         tensors = tensors_of(self._buffer, self._transfer, self._metas)
         return [tensor if tensor is None else tensor.to(self._device) for tensor in tensors]
 

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..delayed import give_values
+
 _SPLIT = "_smp_split"
 _DISTRIBUTED = "_smp_distributed"
 
@@ -51,7 +53,7 @@ def keep_share(parameter: torch.nn.Parameter, dim: int, indexes: Sequence[torch.
     """Replace a parameter's data by a rank's share; once, because several modules may hold the parameter."""
     if split_of(parameter) is None:
         split = TensorSplit(dim, tuple(indexes), tuple(parameter.shape))
-        parameter.data = split.share(parameter.data, rank)
+        give_values(parameter, split.share(parameter.detach(), rank))
         setattr(parameter, _SPLIT, split)
 
 

@@ -4,6 +4,7 @@ import sys
 
 from torch import nn
 
+from ..delayed import share_states
 from ..gradients import broadcast_all
 from ..groups import DP_GROUP, members, rank
 from ..state import state
@@ -35,7 +36,8 @@ def distribute_equally(module: nn.Module) -> list[str]:
     """Split what the script marked, and return the names of these modules. Every rank calls it."""
     group = members(DP_GROUP)
     with state.watch.waiting("smp.DistributedModel()", group.ranks), state.watch.explain_errors(group.ranks):
-        for tensor in (*module.parameters(), *module.buffers()):  # the ranks may have used different seeds
+        # The ranks may have used different seeds.
+        for tensor in share_states((*module.parameters(), *module.buffers()), group):
             broadcast_all([tensor], group.ranks[0], group.control if tensor.device.type == "cpu" else group.tensors)
     state.exchanges = make_exchanges()
     distributed, whole = distribute(module)

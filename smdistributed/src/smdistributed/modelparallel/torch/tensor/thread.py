@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 _thread = threading.local()
 
@@ -37,13 +37,21 @@ def microbatch(index: int | None) -> Iterator[None]:
         _thread.microbatch = before
 
 
-def same_thread_state() -> AbstractContextManager[None]:
-    """A context, for any thread, with the state that this thread has now."""
-    inside, index = in_region(), current_microbatch()
+class SameThreadState(AbstractContextManager[None]):
+    """A context, for any thread, with the state that the creating thread has now.
 
-    @contextmanager
-    def same() -> Iterator[None]:
-        with region(inside=inside), microbatch(index):
-            yield
+    It can be entered again: a forward pass is repeated in each backward pass that goes through it.
+    """
 
-    return same()
+    def __init__(self) -> None:
+        self._inside, self._index = in_region(), current_microbatch()
+        self._entered: list[ExitStack] = []
+
+    def __enter__(self) -> None:
+        with ExitStack() as stack:
+            stack.enter_context(region(inside=self._inside))
+            stack.enter_context(microbatch(self._index))
+            self._entered.append(stack.pop_all())
+
+    def __exit__(self, *_: object) -> None:
+        self._entered.pop().close()
