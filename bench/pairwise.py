@@ -54,6 +54,9 @@ def covering_cases(factors: Factors, is_possible: IsPossible, count: int, seed: 
     randomness = random.Random(seed)
     frequencies: Counter[Pair] = Counter(dict.fromkeys(possible_pairs(factors, is_possible), 0))
     cases: list[Case] = []
+    possible = sum(1 for _ in itertools.islice(completed({}, factors, is_possible), count))
+    if possible < count:
+        raise ValueError(f"{count} different cases are needed, but only {possible} are possible.")
     while len(cases) < count or not all(frequencies.values()):
         least = min(frequencies.values())
         start = dict(randomness.choice([pair for pair, often in frequencies.items() if often == least]))
