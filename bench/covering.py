@@ -120,8 +120,17 @@ def checked(case: dict[str, Any]) -> dict[str, Any]:
     return case
 
 
-def without_result(case: dict[str, Any]) -> dict[str, Any]:
+def without_result(case: dict[str, Any], reason: str) -> dict[str, Any]:
     """The result of a case that raised or hung."""
     infinite = dict.fromkeys(("loss", "gradients", "parameters", "momentum", "drift"), float("inf"))
     limits = dict.fromkeys(infinite, 0.0)
-    return {**case, "errors": infinite, "limits": limits, "bad": infinite, "seconds": 0.0, "clipped_steps": 0}
+    measured = {"errors": infinite, "limits": limits, "seconds": 0.0, "clipped_steps": 0}
+    return {**case, **measured, "bad": {"error": reason}}
+
+
+def reason_of(output: str) -> str:
+    """Why a launch failed, in one line, from the output of its ranks."""
+    if "Timeout (" in output:
+        return "it hangs"
+    lines = [line for line in output.splitlines() if line.strip()]
+    return lines[-1] if lines else "no output"

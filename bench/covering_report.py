@@ -55,9 +55,9 @@ def problem_lines(cases: Sequence[dict[str, Any]], problems: Sequence[str]) -> I
     differing = [each for each in cases if each["bad"]]
     if differing:
         rows = (report.row(f"`{each['factors']}`", each["bad"]) for each in differing)
-        yield from ["\n### Cases that differ\n", *report.table(["case", "difference and limit"], rows)]
+        yield from ["\n### Cases that differ\n", *report.table(["case", "error, or difference and limit"], rows)]
     for problem in problems:
-        yield f"\n```\n{problem}\n```"
+        yield f"\n```\n{problem[-3000:]}\n```"
     rows = large_limit_rows(cases)
     columns = ["case", "quantity", " difference", " limit", "reason"]
     yield from [f"\n### Limits above {LARGE_LIMIT:.0e}\n", *report.table(columns, rows)]

@@ -157,10 +157,11 @@ def launch(body: str, cases: Any, size: int, limit: float) -> tuple[list[dict[st
 def pipelines(sizes: Sequence[int], options: argparse.Namespace) -> tuple[Results, list[str]]:
     """The results of the set `pipelines`, and the problems of its launches."""
     counts = [int(each) for each in options.microbatches.split(",")]
+    models = [each for each in options.models.split(",") if each in MODELS]
     results: Results = []
     problems: list[str] = []
     for size in sizes:
-        cases = list(product(size, options.models.split(","), counts))
+        cases = list(product(size, models, counts))
         share = options.trees // 2 if size in (2, 4) else 0
         drawn = (share, 9, [2] if size == 2 else [2, 4], options.seed)
         launches = [(PRODUCT, cases, 60.0 + 60.0 * len(cases))] if cases else []
@@ -175,7 +176,8 @@ def pipelines(sizes: Sequence[int], options: argparse.Namespace) -> tuple[Result
 def covering_set(sizes: Sequence[int], options: argparse.Namespace) -> tuple[Results, list[str]]:
     """The results of the covering set, and the problems of its launches.
 
-    A case that raises or hangs ends its launch. It counts as different, and another launch runs the cases after it.
+    A case that raises or hangs ends its launch. It counts as different, its error is printed to stderr, and another
+    launch runs the cases after it.
     """
     results: Results = []
     problems: list[str] = []
@@ -187,8 +189,10 @@ def covering_set(sizes: Sequence[int], options: argparse.Namespace) -> tuple[Res
             rows, problem = launch(COVERING, (cases, CASE_LIMIT), size, 60.0 + CASE_LIMIT * len(cases))
             results += [(size, covering.checked(each)) for each in rows]
             failed, cases = cases[len(rows) : len(rows) + 1], cases[len(rows) + 1 :]
-            results += [(size, covering.without_result(each)) for each in failed]
-            problems += [f"{failed or 'After the last case'}: {problem[-3000:]}"] if problem else []
+            results += [(size, covering.without_result(each, covering.reason_of(problem))) for each in failed]
+            problems += [problem] if problem and not failed else []
+            if problem:
+                print(*(each["factors"] for each in failed), problem, sep="\n", file=sys.stderr, flush=True)
     return results, problems
 
 

@@ -113,14 +113,23 @@ def result(case: pairwise.Case, gradients: float, limit: float = 2e-6) -> dict[s
 def test_page_counts_pairs_and_lists_large_limits_and_failures() -> None:
     cases = covering.chosen_cases(0)
     results = [(covering.ranks(case), result(case, 1e-7)) for case in cases[2:]]
-    results += [(8, result(cases[0], 1.5e-5, 3e-5)), (8, covering.without_result(covering.arguments(cases[1])))]
-    page = "\n".join(covering_report.covering_lines(results, ["rank 3 hangs"]))
+    reason = covering.reason_of("Traceback …\n[rank3]: RankLost: Rank 0 ended\n\n")
+    failed = covering.without_result(covering.arguments(cases[1]), reason)
+    results += [(8, result(cases[0], 1.5e-5, 3e-5)), (8, failed)]
+    page = "\n".join(covering_report.covering_lines(results, ["rank 3 aborts"]))
     count = len(pairwise.possible_pairs(covering.FACTORS, covering.is_possible))
     assert f"{len(cases)} cases with {count} of the {count} possible pairs" in page
     assert f"{len(cases) - 1} are equal" in page
     assert "| 1.5e-05 | 3.0e-05 | runs of one process differ by 1.0e-05" in page
-    assert "rank 3 hangs" in page
+    assert "rank 3 aborts" in page
+    assert "{'error': '[rank3]: RankLost: Rank 0 ended'}" in page
     assert "| inf |" in page
+
+
+def test_hanging_launch_is_named() -> None:
+    assert (
+        covering.reason_of("Timeout (0:05:00)!\nThread 0x1 (most recent call first):\n  File x, line 1") == "it hangs"
+    )
 
 
 def test_tensor_parallelism_that_splits_nothing_is_bad() -> None:
