@@ -184,7 +184,7 @@ def covering_set(sizes: Sequence[int], options: argparse.Namespace) -> tuple[Res
     for size in sizes:
         cases = covering.cases_of(size, options.models.split(","), options.seed)
         if options.most:
-            cases = cases[:: -(-len(cases) // options.most)]
+            cases = cases[:: -(-len(cases) // options.most) or 1]
         while cases:
             rows, problem = launch(COVERING, (cases, CASE_LIMIT), size, 60.0 + CASE_LIMIT * len(cases))
             results += [(size, covering.checked(each)) for each in rows]
