@@ -1,15 +1,19 @@
-"""Pipelines of the model parallel library against one process: loss, gradients, parameters, momentum.
+"""The model parallel library against one process: loss, gradients, parameters, momentum.
 
-Usage: python -m bench.model_parallel_equality [--ranks 2,4,8] [> bench/results/….md]
+Usage: python -m bench.model_parallel_equality [--set pipelines] [--ranks 2,4,8] [> bench/results/….md]
 
-Runs every model of smdistributed/tests/pipeline_models.py with 2 and 4 partitions, 1 and 2 replicas, cluster and spread
-placement, interleaved and simple schedule, 1 to 8 microbatches, and some cases with a deterministic server; then module
-trees, partitions and schedules drawn by hypothesis. A case has nine steps of SGD with momentum, with batches of
-different lengths, in fp32 without dropout. The cases of one number of ranks run one after the other in one launch, as
-processes of this machine. BERTH_MINILM is a folder with MiniLM's weights; without it they are random. Exit code 1 if a
-difference exceeds its limit.
+There are two sets of cases. `pipelines` runs the models of MODELS with 2 and 4 partitions, 1 and 2 replicas, cluster
+and spread placement, interleaved and simple schedule, 1 to 8 microbatches, and some cases with a deterministic server;
+then module trees, partitions and schedules drawn by hypothesis. `covering` combines tensor, sharded and pipeline
+parallelism: every possible pair of values of the factors in bench/covering.py occurs in a case, and a third of the
+cases have random delays.
+
+A case has nine steps of SGD with momentum, with batches of different lengths, in fp32 without dropout. The cases of one
+number of ranks run one after the other in one launch, as processes of this machine. BERTH_MINILM is a folder with
+MiniLM's weights; without it they are random. Exit code 1 if a difference exceeds its limit.
 """
 
+import argparse
 import itertools
 import json
 import os
@@ -23,7 +27,8 @@ from typing import Any
 
 import torch
 
-from bench import program, report
+from bench import covering, program, report
+from bench.covering_report import QUANTITIES, covering_lines, difference
 from bench.scripts.model_parallel_launch import rank_jobs
 
 MODELS = {
@@ -36,7 +41,6 @@ MODELS = {
     "gpt2": "GPT-2, tied embeddings, loss inside",
     "minilm": "MiniLM, question answering",
 }
-QUANTITIES = ("loss", "gradients", "parameters", "momentum")
 COLUMNS = ["model", "partitions", "replicas", "placement", "schedule", "microbatches", *QUANTITIES, "equal"]
 SOME = (1, 4, 8)
 """Numbers of microbatches for MiniLM and 8 ranks, which are slow, and for a deterministic server."""
@@ -44,7 +48,7 @@ OPENING = f"""{rank_jobs.OPENING}
 import json, logging
 logging.disable(logging.WARNING)
 import new_start, pipeline_cases, pipeline_trees
-smp.init({{"partitions": 2, **new_start.gpu_options()}})
+smp.init({{"ddp": True, **new_start.gpu_options()}})
 rows = open(f"{{RESULTS}}/rows", "a") if smp.rank() == 0 else None
 def note(row):
     if rows:
@@ -62,6 +66,23 @@ for each in cases:
     note({"kind": "tree", "config": {}, **each})
 result(problem)
 """
+
+
+COVERING = """
+import faulthandler
+cases, limit = json.loads(os.environ["CASES"])
+for case in cases:
+    faulthandler.dump_traceback_later(limit, exit=True)
+    training = pipeline_cases.Training(**case["training"])
+    config, embeddings = case["config"], case["embeddings"]
+    note({**case, **pipeline_cases.equality(case["kind"], config, embeddings=embeddings, training=training)})
+faulthandler.cancel_dump_traceback_later()
+result(None)
+"""
+CASE_LIMIT = 300.0
+"""Seconds after which a case of the covering set counts as hanging: a rank then prints where it waits, and ends."""
+Results = list[tuple[int, dict[str, Any]]]
+"""Number of ranks and result of each case."""
 
 
 def product(size: int, models: Sequence[str], microbatches: Sequence[int]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -95,13 +116,6 @@ def each_row(cases: Sequence[tuple[int, dict[str, Any]]]) -> Iterator[str]:
     for first, group in grouped.items():
         counts = ", ".join(str(each["config"]["microbatches"]) for each in group)
         yield report.row(*first, counts, *(difference(group, name) for name in QUANTITIES), equal(group))
-
-
-def difference(group: Sequence[dict[str, Any]], name: str) -> str:
-    """The largest difference of a group, with its case's limit if that is above 2e-6."""
-    worst = max(group, key=lambda each: each["errors"][name])
-    limit = worst["limits"][name]
-    return f"{worst['errors'][name]:.1e}" + (f" (limit {limit:.1e})" if limit > 2e-6 else "")
 
 
 def equal(group: Sequence[dict[str, Any]]) -> str:
@@ -140,6 +154,48 @@ def launch(body: str, cases: Any, size: int, limit: float) -> tuple[list[dict[st
         return [json.loads(line) for line in path.read_text().splitlines()], problem
 
 
+def pipelines(sizes: Sequence[int], options: argparse.Namespace) -> tuple[Results, list[str]]:
+    """The results of the set `pipelines`, and the problems of its launches."""
+    counts = [int(each) for each in options.microbatches.split(",")]
+    models = [each for each in options.models.split(",") if each in MODELS]
+    results: Results = []
+    problems: list[str] = []
+    for size in sizes:
+        cases = list(product(size, models, counts))
+        share = options.trees // 2 if size in (2, 4) else 0
+        drawn = (share, 9, [2] if size == 2 else [2, 4], options.seed)
+        launches = [(PRODUCT, cases, 60.0 + 60.0 * len(cases))] if cases else []
+        launches += [(TREES, drawn, 60.0 + 60.0 * share)] if share else []
+        for body, batch_of_cases, limit in launches:
+            rows, problem = launch(body, batch_of_cases, size, limit)
+            results += [(size, each) for each in rows]
+            problems += [problem] if problem else []
+    return results, problems
+
+
+def covering_set(sizes: Sequence[int], options: argparse.Namespace) -> tuple[Results, list[str]]:
+    """The results of the covering set, and the problems of its launches.
+
+    A case that raises or hangs ends its launch. It counts as different, its error is printed to stderr, and another
+    launch runs the cases after it.
+    """
+    results: Results = []
+    problems: list[str] = []
+    for size in sizes:
+        cases = covering.cases_of(size, options.models.split(","), options.seed)
+        if options.most:
+            cases = cases[:: -(-len(cases) // options.most) or 1]
+        while cases:
+            rows, problem = launch(COVERING, (cases, CASE_LIMIT), size, 60.0 + CASE_LIMIT * len(cases))
+            results += [(size, covering.checked(each)) for each in rows]
+            failed, cases = cases[len(rows) : len(rows) + 1], cases[len(rows) + 1 :]
+            results += [(size, covering.without_result(each, covering.reason_of(problem))) for each in failed]
+            problems += [problem] if problem and not failed else []
+            if problem:
+                print(*(each["factors"] for each in failed), problem, sep="\n", file=sys.stderr, flush=True)
+    return results, problems
+
+
 def kind_rows(cases: Sequence[dict[str, Any]]) -> Iterator[str]:
     """A row per kind: the number of cases, how many have no difference at all, and the largest differences."""
     for kind in dict.fromkeys(each["kind"] for each in cases):
@@ -162,40 +218,52 @@ def gpus() -> str:
     return f"models on {len(names)} × {names[0]}" if names else "no GPU"
 
 
-def render(cases: Sequence[tuple[int, dict[str, Any]]], problems: Sequence[str]) -> Iterator[str]:
-    """The lines of the page below the setting."""
-    good = not problems and not any(each["bad"] for _, each in cases)
-    yield f"{len(cases)} cases. {'All are equal.' if good else 'Not all are equal.'}\n"
+def render(cases: Results, problems: Sequence[str]) -> Iterator[str]:
+    """The lines of the set `pipelines`."""
+    yield f"{len(cases)} cases. {verdict(cases, problems)}\n"
     names = ["kind", "model", "cases", "without any difference", *QUANTITIES, "equal"]
     yield from report.table(names, kind_rows([each for _, each in cases]))
     for problem in problems:
         yield f"\n```\n{problem[-3000:]}\n```"
-    yield "\n## By partitions, replicas and schedule\n"
+    yield "\n### By partitions, replicas and schedule\n"
     drawn = [(size, each) for size, each in cases if each["kind"] in MODELS]
     yield from report.table(COLUMNS, each_row(drawn))
 
 
-def main(words: Sequence[str]) -> int:
+def verdict(cases: Results, problems: Sequence[str]) -> str:
+    """Whether all cases are equal."""
+    good = not problems and not any(each["bad"] for _, each in cases)
+    return "All are equal." if good else "Not all are equal."
+
+
+def parsed(words: Sequence[str]) -> argparse.Namespace:
+    """The options of the command line."""
     parser = program.make_parser("model_parallel_equality", __doc__)
-    parser.add_argument("--ranks", default="2,4,8", metavar="LIST", help="numbers of ranks, of 2, 4 and 8")
-    parser.add_argument("--models", default=",".join(MODELS), metavar="LIST", help=f"of {', '.join(MODELS)}")
-    parser.add_argument("--microbatches", default="1,2,3,4,5,6,7,8", metavar="LIST", help="default: %(default)s")
-    parser.add_argument("--trees", type=program.positive, default=200, metavar="N", help="drawn cases; 200")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the drawn cases")
-    options = parser.parse_args(words)
-    sizes, counts = ([int(each) for each in text.split(",")] for text in (options.ranks, options.microbatches))
-    results: list[tuple[int, dict[str, Any]]] = []
-    problems: list[str] = []
+    parser.add_argument("--set", choices=("pipelines", "covering", "both"), default="both", help="cases to run; both")
+    parser.add_argument("--ranks", default="1,2,4,8", metavar="LIST", help="numbers of ranks; %(default)s")
+    models = list(dict.fromkeys([*MODELS, *(each.partition("-")[0] for each in covering.KINDS)]))
+    parser.add_argument("--models", default=",".join(models), metavar="LIST", help=f"of {', '.join(models)}")
+    parser.add_argument("--microbatches", default="1,2,3,4,5,6,7,8", metavar="LIST", help="pipelines: %(default)s")
+    parser.add_argument("--trees", type=program.positive, default=200, metavar="N", help="pipelines: drawn cases; 200")
+    parser.add_argument(
+        "--most", type=program.positive, metavar="N", help="covering: only N cases of each number of ranks"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the drawn cases and of the covering set; 0")
+    return parser.parse_args(words)
+
+
+def main(words: Sequence[str]) -> int:
+    options = parsed(words)
+    sizes = [int(each) for each in options.ranks.split(",")]
     began = time.monotonic()
-    for size in sizes:
-        cases = list(product(size, options.models.split(","), counts))
-        share = options.trees // 2 if size in (2, 4) else 0
-        drawn = (share, 9, [2] if size == 2 else [2, 4], options.seed)
-        launches = [(PRODUCT, cases, 60.0 + 60.0 * len(cases)), (TREES, drawn, 60.0 + 60.0 * share)]
-        for body, batch_of_cases, limit in launches[: 2 if share else 1]:
-            rows, problem = launch(body, batch_of_cases, size, limit)
-            results += [(size, each) for each in rows]
-            problems += [problem] if problem else []
+    lines, bad = [], False
+    sets = {"pipelines": (pipelines, render), "covering": (covering_set, covering_lines)}
+    for name, (run, described) in sets.items():
+        if options.set in (name, "both"):
+            started = time.monotonic()
+            results, problems = run(sizes, options)
+            bad = bad or bool(problems) or any(each["bad"] for _, each in results)
+            lines += [f"\n## Set {name}, {time.monotonic() - started:.0f} s\n", *described(results, problems)]
     weights = "real weights" if os.environ.get("BERTH_MINILM") else "random weights"
     setting = [
         f"{program.setting('model_parallel_equality', words)}, ranks as processes over gloo, {gpus()}, "
@@ -206,8 +274,8 @@ def main(words: Sequence[str]) -> int:
         "two runs of one process with different numbers of microbatches, if that is larger. On CPUs it is 0 (to the "
         "last bit) with a deterministic server if both sides add the same numbers in the same order.",
     ]
-    print(report.page("Pipelines against one process", setting, *render(results, problems)))
-    return 1 if problems or any(each["bad"] for _, each in results) else 0
+    print(report.page("Model parallelism against one process", setting, *lines))
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":

@@ -3,13 +3,16 @@
 import functools
 import itertools
 import time
+from dataclasses import dataclass
 
 import pipeline_models
 import smdistributed.modelparallel.torch as smp
 import torch
 import torch.distributed as dist
 from new_start import start
+from random_delays import random_delays
 from smdistributed.modelparallel.torch.tensor.split import split_of
+from torch import nn
 
 STEPS, RATE, LIMIT = 9, 0.1, 2e-6
 RATES = {"minilm": 0.01}
@@ -20,6 +23,21 @@ BIT_EQUAL = {
 }
 """Number of partitions → models that deterministic_server makes bit-equal to one process. In other models several ranks
 use one tensor: its backward pass then runs once per rank, and the same numbers are summed in another order."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a case trains. max_norm: clip the gradients to it, unless it is None.
+
+    Only in the pipeline: checkpoints: of the activations of all layers. delays: the seed of random delays, or None.
+    """
+
+    max_norm: float | None = None
+    checkpoints: bool = False
+    delays: int | None = None
+
+
+PLAIN = Training()
 
 
 def raised(function, *args, **kwargs):
@@ -38,10 +56,10 @@ def optimizer_of(model, rate=RATE):
 class OneProcess:
     """The same training without the library."""
 
-    def __init__(self, kind, microbatches, size, steps, rate):
+    def __init__(self, kind, microbatches, size, steps, rate, max_norm=None):
         model = pipeline_models.build(kind)
         optimizer = optimizer_of(model, rate)
-        self.losses, self.gradients = [], []
+        self.losses, self.gradients, self.clipped_steps = [], [], 0
         for seed in range(steps):
             optimizer.zero_grad()
             tensors, losses = pipeline_models.batch(kind, seed, size), []
@@ -49,6 +67,8 @@ class OneProcess:
                 losses.append(pipeline_models.call(kind, model, part)[1])
                 (losses[-1] / microbatches).backward()
             self.losses.append(float(torch.stack(losses).detach().mean()))
+            if max_norm is not None:
+                self.clipped_steps += float(nn.utils.clip_grad_norm_(model.parameters(), max_norm)) > max_norm
             named = [(name, each.grad) for name, each in model.named_parameters()]
             self.gradients.append({name: each.clone() for name, each in named if each is not None})
             optimizer.step()
@@ -68,9 +88,9 @@ def batches():
     return smp.dp_size(), smp.dp_rank()
 
 
-def reference(kind, microbatches, steps=STEPS):
+def reference(kind, microbatches, steps=STEPS, max_norm=None):
     """The expected results of all ranks, which have this many microbatches of two rows."""
-    return one_process(kind, microbatches, 2 * microbatches, steps, RATES.get(kind, RATE))
+    return one_process(kind, microbatches, 2 * microbatches, steps, RATES.get(kind, RATE), max_norm)
 
 
 def worst(one, other):
@@ -112,22 +132,39 @@ def gradients_of(model):
 
 
 def drift(model):
-    """The largest difference between tensor parallel ranks in parameters that all of them have whole."""
-    same = {name: whole(each.detach()) for name, each in model.local_named_parameters() if not split_of(each)}
-    return max(worst(other, same) for other in smp.allgather(same, smp.TP_GROUP))
+    """The largest difference between ranks in parameters of which they have copies.
+
+    All ranks of a partition have those that are not split; replicas also have the same shares of those that are split.
+    """
+    parameters = {name: (whole(each.detach()), split_of(each)) for name, each in model.local_named_parameters()}
+    same = {name: each for name, (each, split) in parameters.items() if split is None}
+    shares = {name: each for name, (each, split) in parameters.items() if split is not None}
+    largest = 0.0
+    for copies, group in ((same, smp.DP_GROUP), (shares, smp.RDP_GROUP)):
+        largest = max(largest, *(worst(other, copies) for other in smp.allgather(copies, group)))
+    return max(smp.allgather(largest, smp.WORLD))
 
 
 @functools.lru_cache(maxsize=8)
-def noise(kind, count, steps):
+def noise(kind, count, steps, max_norm=None):
     """The largest differences between runs of one process with 1, 2, `count` and twice `count` microbatches.
 
     They are rounding errors. All pairs are compared, because one pair says little about the size of such errors.
     """
     size, rate = 2 * count, RATES.get(kind, RATE)
-    others = [OneProcess(kind, other, size, steps, rate) for other in {1, 2, size} - {count}]
-    runs = [one_process(kind, count, size, steps, rate), *others]
+    others = [OneProcess(kind, other, size, steps, rate, max_norm) for other in {1, 2, size} - {count}]
+    runs = [one_process(kind, count, size, steps, rate, max_norm), *others]
     pairs = [differences(one, other) for one, other in itertools.combinations(runs, 2)]
     return {name: max(each[name] for each in pairs) for name in pairs[0]}
+
+
+def checkpoint_layers(model):
+    """Checkpoint the activations of each member of the model's outermost lists of modules."""
+    for each in model.children():
+        if isinstance(each, nn.ModuleList | nn.Sequential):
+            smp.set_activation_checkpointing(each)
+        else:
+            checkpoint_layers(each)
 
 
 class Pipeline:
@@ -136,13 +173,15 @@ class Pipeline:
     place: a function that puts the model's modules onto partitions. embeddings: split them over tensor parallel ranks.
     """
 
-    def __init__(self, kind, size, steps, place=None, *, embeddings=False):
+    def __init__(self, kind, size, steps, place=None, *, embeddings=False, training=PLAIN):
         with smp.tensor_parallelism(distribute_embedding=embeddings):
             plain = pipeline_models.build(kind)
         if place:
             place(plain)
         optimizer = smp.DistributedOptimizer(optimizer_of(plain, RATES.get(kind, RATE)))
         model = smp.DistributedModel(plain)
+        if training.checkpoints:
+            checkpoint_layers(model.module)
 
         @smp.step
         def train_step(model, *tensors):
@@ -162,6 +201,8 @@ class Pipeline:
             mean = loss.reduce_mean()
             dist.all_reduce(mean, group=smp.get_dp_process_group())
             self.losses.append(float(mean) / smp.dp_size())
+            if training.max_norm is not None:
+                model.clip_grad_norm_(training.max_norm)
             self.gradients.append(gradients_of(model))
             optimizer.step()
         self.drift, self.distributed = drift(model), len(list(model.distributed_modules()))
@@ -169,7 +210,7 @@ class Pipeline:
         self.momentum = {name: each["momentum_buffer"] for name, each in optimizer.state_dict()["state"].items()}
 
 
-def equality(kind, config, steps=STEPS, place=None, *, embeddings=False):
+def equality(kind, config, steps=STEPS, place=None, *, embeddings=False, training=PLAIN):
     """Errors against one process after some steps; {} on ranks other than 0.
 
     The limit is 2e-6, or three times `noise` if that is more. It is 0 with deterministic_server if one process sums the
@@ -178,19 +219,21 @@ def equality(kind, config, steps=STEPS, place=None, *, embeddings=False):
     start(config)
     began = time.time()
     count = config["microbatches"] * batches()[0]
-    pipeline = Pipeline(kind, 2 * count, steps, place, embeddings=embeddings)
+    with random_delays(training.delays):
+        pipeline = Pipeline(kind, 2 * count, steps, place, embeddings=embeddings, training=training)
     if smp.rank():
         return {}
-    alone = reference(kind, count, steps)
+    alone = reference(kind, count, steps, training.max_norm)
     errors = differences(pipeline, alone)
     # Halves and quarters of a loss have gradients that are halves and quarters, to the last bit.
     bit_equal = config.get("deterministic_server") and smp.dp_size() == 1 and count in (1, 2, 4, 8)
     bit_equal = bit_equal and kind in BIT_EQUAL[smp.pp_size()] and pipeline_models.DEVICE == "cpu"
     limits = dict.fromkeys(errors, 0.0 if bit_equal else LIMIT)
     if max(errors.values()) > LIMIT and not bit_equal:
-        limits = {name: max(LIMIT, 3 * each) for name, each in noise(kind, count, steps).items()}
+        limits = {name: max(LIMIT, 3 * each) for name, each in noise(kind, count, steps, training.max_norm).items()}
     errors, limits = {**errors, "drift": pipeline.drift}, {**limits, "drift": 0.0}
     bad = {name: (each, limits[name]) for name, each in errors.items() if each > limits[name]}
-    print(f"{kind} {config} {errors} {time.time() - began:.1f} s", flush=True)
-    case = {"case": f"{kind} {config}", "errors": errors, "bad": bad, "limits": limits}
-    return {**case, "distributed": pipeline.distributed}
+    seconds = time.time() - began
+    print(f"{kind} {config} {errors} {seconds:.1f} s", flush=True)
+    case = {"case": f"{kind} {config}", "errors": errors, "bad": bad, "limits": limits, "seconds": seconds}
+    return {**case, "distributed": pipeline.distributed, "clipped_steps": alone.clipped_steps}
