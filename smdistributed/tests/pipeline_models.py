@@ -4,20 +4,25 @@ import os
 
 import torch
 import torch.nn.functional as F
+import transformers  # 4.26 has no Llama and no Falcon
 from torch import nn
 from transformers import (
     BertConfig,
     BertForQuestionAnswering,
+    BloomConfig,
+    BloomForCausalLM,
+    DistilBertConfig,
+    DistilBertForQuestionAnswering,
     GPT2Config,
     GPT2LMHeadModel,
     GPTJConfig,
     GPTJForCausalLM,
     GPTNeoXConfig,
     GPTNeoXForCausalLM,
-    LlamaConfig,
-    LlamaForCausalLM,
     RobertaConfig,
     RobertaForSequenceClassification,
+    T5Config,
+    T5ForConditionalGeneration,
     ViTConfig,
     ViTForImageClassification,
 )
@@ -122,7 +127,46 @@ def neox(heads=4):
 
 def llama(heads=4):
     sizes = {"vocab_size": 97, "max_position_embeddings": 64, "num_key_value_heads": heads // 2}
-    return LlamaForCausalLM(LlamaConfig(**heads_of(heads), **LAYERS, **sizes, use_cache=False))
+    return transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(**heads_of(heads), **LAYERS, **sizes, use_cache=False)
+    )
+
+
+def bloom(heads=4):
+    sizes = {"vocab_size": 97, "hidden_size": 8 * heads, "n_layer": 4, "n_head": heads}
+    return BloomForCausalLM(BloomConfig(**sizes, use_cache=False))
+
+
+def falcon(heads=4, **kind):
+    kind = kind or {"new_decoder_architecture": True, "num_kv_heads": max(heads // 2, 1)}
+    sizes = {"vocab_size": 97, "num_hidden_layers": 4, "ffn_hidden_size": 61}
+    return transformers.FalconForCausalLM(
+        transformers.FalconConfig(**heads_of(heads), **sizes, **kind, use_cache=False)
+    )
+
+
+def falcon_of_7b(heads=4):
+    """All heads share one key and value."""
+    return falcon(heads, multi_query=True)
+
+
+def falcon_of_rw(heads=4):
+    """Each head has its key and value, and its position biases are in the attention mask."""
+    return falcon(heads, multi_query=False, alibi=True)
+
+
+def t5(heads=4):
+    """As flan-t5: a gated MLP, and a head with its own weight, which the configuration of transformers 5 forgets."""
+    sizes = {"vocab_size": 97, "d_model": 8 * heads, "d_kv": 8, "d_ff": 61, "num_layers": 3, "num_heads": heads}
+    config = T5Config(**sizes, feed_forward_proj="gated-gelu", dropout_rate=0.0, use_cache=False)
+    config.tie_word_embeddings, config.decoder_start_token_id = False, 0
+    return T5ForConditionalGeneration(config)
+
+
+def distilbert(heads=4):
+    sizes = {"vocab_size": 99, "dim": 8 * heads, "hidden_dim": 61, "n_layers": 4, "n_heads": heads}
+    no_dropout = {"dropout": 0.0, "attention_dropout": 0.0, "qa_dropout": 0.0}
+    return DistilBertForQuestionAnswering(DistilBertConfig(**sizes, **no_dropout, max_position_embeddings=64))
 
 
 MINILM = "BERTH_MINILM"
@@ -153,8 +197,16 @@ WITH_HEADS = {
     "gptj": gptj,
     "neox": neox,
     "llama": llama,
+    "bloom": bloom,
+    "falcon": falcon,
+    "falcon_of_7b": falcon_of_7b,
+    "falcon_of_rw": falcon_of_rw,
+    "t5": t5,
+    "distilbert": distilbert,
 }
 """Models that have four attention heads, or as many as their kind says: bert-3."""
+
+LANGUAGE_MODELS = {"gpt2", "gptj", "neox", "llama", "bloom", "falcon", "falcon_of_7b", "falcon_of_rw", "t5"}
 
 
 DEVICE = "cuda" if torch.cuda.device_count() else "cpu"
@@ -196,7 +248,7 @@ def batch_on_cpu(kind, seed, size):
     mask = torch.ones_like(ids)
     for row in range(size):
         mask[row, length - row % 4 :] = 0
-    if kind in ("gpt2", "gptj", "neox", "llama"):
+    if kind in LANGUAGE_MODELS:
         return ids, mask
     if kind == "roberta":
         return ids, mask, torch.randint(0, 3, (size,), generator=random)
@@ -219,7 +271,7 @@ def call(kind, model, tensors):
     if kind == "vit":
         output = model(pixel_values=tensors[0]).logits
         return output, F.cross_entropy(output, tensors[1])
-    if kind in ("gpt2", "gptj", "neox", "llama"):
+    if kind in LANGUAGE_MODELS:
         result = model(input_ids=tensors[0], attention_mask=tensors[1], labels=tensors[0])
     elif kind == "roberta":
         result = model(input_ids=tensors[0], attention_mask=tensors[1], labels=tensors[2])

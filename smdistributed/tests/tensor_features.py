@@ -30,8 +30,8 @@ def fresh(kind=KIND, *, mark=True, dropout=0.0, checkpoints=False, **options):
 
 
 @smp.step
-def train_step(model, *tensors):
-    loss = pipeline_models.call(KIND, model, tensors)[1]
+def train_step(model, *tensors, kind=KIND):
+    loss = pipeline_models.call(kind, model, tensors)[1]
     model.backward(loss)
     return loss
 
@@ -41,12 +41,12 @@ def own_rows(seed, kind=KIND):
     return [each.chunk(parts)[part] for each in pipeline_models.batch(kind, seed, ROWS)]
 
 
-def train(model, optimizer, seeds):
+def train(model, optimizer, seeds, kind=KIND):
     """The losses of some steps."""
     losses = []
     for seed in seeds:
         optimizer.zero_grad()
-        losses.append(float(train_step(model, *own_rows(seed)).reduce_mean()))
+        losses.append(float(train_step(model, *own_rows(seed, kind), kind=kind).reduce_mean()))
         optimizer.step()
     return losses
 
@@ -83,13 +83,15 @@ def drops_alike():
     return plain == again, max(abs(a - b) for a, b in zip(plain, checkpointed, strict=True)), plain != without
 
 
-def with_hidden_dropout(**options):
+def with_hidden_dropout(kind, **options):
     """The losses of all ranks' one batch; the same on any number of tensor parallel ranks."""
-    model, optimizer = fresh(prescaled_batch=True, **options)
+    model, optimizer = fresh(kind, prescaled_batch=True, **options)
     for name, each in model.module.named_modules():
-        if isinstance(each, nn.Dropout) and "attention.self" not in name:
+        if isinstance(each, nn.Dropout) and not name.endswith(("attention.self.dropout", "attention_dropout")):
             each.p = 0.1
-    return train(model, optimizer, range(3))
+        if "hidden_dropout" in vars(each):
+            each.hidden_dropout = 0.1  # of Bloom's attention and MLP
+    return train(model, optimizer, range(3), kind)
 
 
 def outside_a_step():
@@ -186,6 +188,27 @@ def chosen():
     return [name for name, each in plain.named_children() if id(each) in modules], late, printed.getvalue()
 
 
+def lines_about_whole_layers():
+    """Kind of model → what the first rank prints about its layers that stay whole, and the number that are split."""
+    lines = {}
+    for kind in ("t5", "falcon_of_7b", "falcon_of_rw", "bloom", TorchLayers):
+        printed = io.StringIO()
+        with contextlib.redirect_stderr(printed):
+            model, _ = fresh(kind)
+        about = [each for each in printed.getvalue().splitlines() if "not split" in each]
+        lines[pipeline_models.name_of(kind)] = about, len(list(model.distributed_modules()))
+    return lines
+
+
+class TorchLayers:
+    """Layers of torch."""
+
+    @staticmethod
+    def build():
+        layers = [nn.TransformerEncoderLayer(16, 4, 31, batch_first=True) for _ in range(3)]
+        return nn.Sequential(*layers, nn.MultiheadAttention(16, 4), nn.Linear(16, 16))
+
+
 def mistakes():
     """What is raised for mistakes, by kind."""
     model, _ = fresh()
@@ -232,8 +255,9 @@ def all_features(folder):
         "elsewhere": loads_elsewhere(f"{folder}/checkpoints"),
         "holds": holds(),
         "chosen": chosen(),
+        "whole layers": lines_about_whole_layers(),
         "mistakes": mistakes(),
         "half": {kind: half(kind) for kind in ("fp16", "bf16")},
         "overflows": overflows(),
-        "with hidden dropout": with_hidden_dropout(),
+        "with hidden dropout": {kind: with_hidden_dropout(kind) for kind in (KIND, "bloom")},
     }

@@ -9,11 +9,13 @@ import pytest
 from testinfra.host import Host
 
 from berth.contract.archive import unpack
-from tests.images.train.conftest import IMAGE, SCRIPTS, TRAINER, ServeModel, losses
+from tests.images.train.conftest import IMAGE, OLDER, SCRIPTS, TRAINER, ServeModel, losses
 
 TWO_RANKS = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "2"}
 # The hyperparameter of SDK v2's estimator with distribution smdistributed modelparallel.
 PARTITIONS = {"mp_parameters": '{"partitions": 2, "microbatches": 2, "ddp": true}'}
+UNIT_TESTS = Path(__file__).parents[3] / "smdistributed" / "tests"
+TENSOR_MODULES = ("pipeline_cases", "pipeline_models", "new_start")
 OPEN = "smp: open implementation, not AWS's library: 2 partitions × 2 replicas (cluster), 2 microbatches, interleaved"
 
 
@@ -49,6 +51,18 @@ def test_trainer_of_transformers_5_warns_that_partitions_are_not_used(
     assert losses(ran, ranks=2) == losses_of_one_process, "it must train data-parallel with the same batches"
     assert OPEN not in ran.log
     assert ran.log.count("berth: partitions are not used: Trainer of transformers 5 trains data-parallel") == 1
+
+
+@pytest.mark.nightly
+def test_two_tensor_parallel_ranks_equal_one_process(user_job: Callable[..., Any]) -> None:
+    """Layers have other modules in other versions of transformers, so every profile is asked."""
+    files = {f"{name}.py": (UNIT_TESTS / f"{name}.py").read_text() for name in TENSOR_MODULES}
+    files["train.py"] = (SCRIPTS / "tensor_parallel.py").read_text()
+    ran = user_job(files, "train.py", environment=TWO_RANKS)
+    assert ran.outcome.exit_code == 0, ran.log
+    lines = [line for line in ran.lines_of("algo-1") if line.startswith("tensor: ")]
+    assert len(lines) == (7 if OLDER else 9), ran.log
+    assert all("errors none" in line and ", 0 split" not in line for line in lines), lines
 
 
 @pytest.mark.nightly

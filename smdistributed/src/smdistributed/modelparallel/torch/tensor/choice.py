@@ -3,6 +3,7 @@
 Source: SageMaker Python SDK, doc/api/training/smp_versions/latest/smd_model_parallel_pytorch_tensor_parallel.rst.
 """
 
+import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
@@ -13,12 +14,14 @@ from ..groups import tp_rank, tp_size
 from ..seeds import DRAWS_APART
 from ..state import state
 from ..tags import tagged
-from .layouts import ROWS, LayerPlan, Whole, has_layout, layer_plan, table_plan
-from .matrices import split_columns, split_rows, split_words
+from .layouts import ROWS, LayerPlan, Whole, has_layout, layer_plan, reason_to_stay_whole, table_plan
+from .matrices import own_heads, split_columns, split_rows, split_words
 from .regions import make_region
 from .split import feature_indexes, mark_distributed, split_of
 
 _TAG = "_smp_tensor_parallelism"
+_LABELS = {"labels", "start_positions"}
+"""Arguments of models that compute a loss."""
 
 
 class Tag(NamedTuple):
@@ -109,6 +112,8 @@ class _Chooser:
 
     def _split(self, module: nn.Module, tag: Tag) -> bool:
         """Split a layer or a matrix; False if the module is neither. Whole if it can't be split."""
+        if reason := reason_to_stay_whole(module):
+            raise Whole(reason)
         is_layer = has_layout(module) or id(module) in self._tables
         is_words = _computes_like(module, nn.Embedding) and (tag.embeddings or tag.named)
         if not (is_layer or is_words or _computes_like(module, nn.Linear)):
@@ -163,12 +168,17 @@ def apply(module: nn.Module, plan: LayerPlan) -> None:
         split(module.get_submodule(path), indexes)
     for path, name, values in plan.attributes:
         setattr(module.get_submodule(path), name, values[tp_rank()])
+    for path, name, indexes in plan.arguments:
+        own_heads(module.get_submodule(path), name, indexes)
     for path in plan.draws:
         module.get_submodule(path).__dict__[DRAWS_APART] = tp_rank()
 
 
 def region_of(root: nn.Module, name: str) -> str:
-    """The module whose region contains a distributed module: the outermost base model of transformers, else itself."""
+    """The module whose region contains a distributed module: the outermost base model of transformers, else itself.
+
+    T5ForConditionalGeneration has no base model in it. It is none itself: its loss is that of a rank's own batch.
+    """
     parts = name.split(".") if name else []
     for count in range(len(parts) + 1):
         above = ".".join(parts[:count])
@@ -177,6 +187,8 @@ def region_of(root: nn.Module, name: str) -> str:
         if not isinstance(prefix, str):
             continue
         if not prefix or not hasattr(module, prefix):
+            if _LABELS & inspect.signature(type(module).forward).parameters.keys():
+                continue
             return above  # it is a base model itself
         if parts[count : count + 1] == [prefix]:
             return f"{above}.{prefix}" if above else prefix

@@ -37,6 +37,17 @@ class Attribute(NamedTuple):
     values: tuple[int, ...]
 
 
+class Argument(NamedTuple):
+    """A keyword argument of a module of a layer: its first dimension is the batch times all heads.
+
+    indexes: the heads of each rank.
+    """
+
+    path: str
+    name: str
+    indexes: tuple[torch.Tensor, ...]
+
+
 @dataclass
 class LayerPlan:
     """How a layer is split. draws: the modules that draw random numbers per head, so differently on each rank."""
@@ -44,6 +55,7 @@ class LayerPlan:
     matrices: list[Matrix] = field(default_factory=list)
     attributes: list[Attribute] = field(default_factory=list)
     draws: tuple[str, ...] = ()
+    arguments: list[Argument] = field(default_factory=list)
 
 
 class Whole(ValueError):
@@ -56,6 +68,10 @@ class Layout(NamedTuple):
     attention: the module that knows the heads. query_key_value: the matrices before the heads. blocks: how many of
     query, key and value follow each other in one matrix. per_head: how many of them each head has in one matrix. The
     paths of an attention or an MLP that the layer lacks are empty.
+
+    groups: the attribute of the attention with its number of groups, if the heads of a group share key and value.
+    draws: the module that draws per head, if the attention itself draws what all ranks need. bias: the argument of the
+    attention with a bias per head.
     """
 
     attention: str
@@ -65,6 +81,9 @@ class Layout(NamedTuple):
     mlp_output: str
     blocks: int = 1
     per_head: int = 1
+    groups: str = ""
+    draws: str = ""
+    bias: str = ""
 
 
 def _three(before: str) -> tuple[str, ...]:
@@ -73,6 +92,12 @@ def _three(before: str) -> tuple[str, ...]:
 
 def _projections(before: str) -> tuple[str, ...]:
     return tuple(f"{before}.{name}_proj" for name in "qkv")
+
+
+def _in_one_matrix(before: str) -> Layout:
+    """GPT-NeoX's layout: each head has its query, key and value next to each other."""
+    matrices = (f"{before}.query_key_value",), f"{before}.dense", ("mlp.dense_h_to_4h",), "mlp.dense_4h_to_h"
+    return Layout(before, *matrices, per_head=3)
 
 
 _BERT = Layout(
@@ -92,25 +117,29 @@ LAYOUTS: Mapping[str, Sequence[Layout]] = {
     "ViTLayer": [_VIT, _OLDER_VIT],
     "GPT2Block": [Layout("attn", ("attn.c_attn",), "attn.c_proj", ("mlp.c_fc",), "mlp.c_proj", blocks=3)],
     "GPTJBlock": [Layout("attn", _projections("attn"), "attn.out_proj", ("mlp.fc_in",), "mlp.fc_out")],
-    "GPTNeoXLayer": [
-        Layout(
-            "attention",
-            ("attention.query_key_value",),
-            "attention.dense",
-            ("mlp.dense_h_to_4h",),
-            "mlp.dense_4h_to_h",
-            per_head=3,
-        )
-    ],
+    "GPTNeoXLayer": [_in_one_matrix("attention")],
+    "BloomBlock": [_in_one_matrix("self_attention")._replace(draws="self_attention.attention_dropout", bias="alibi")],
+    "FalconDecoderLayer": [_in_one_matrix("self_attention")._replace(groups="num_kv_heads")],
     "DistributedAttentionLayer": [Layout("", ("query", "key", "value"), "dense", (), "")],
     "DistributedTransformerOutputLayer": [Layout("", (), "", ("dense1",), "dense2")],
 }
 """Class of a layer → its layouts in the versions of transformers; the first one whose modules exist counts."""
+_WHOLE = dict.fromkeys(
+    ("T5Block", "MT5Block", "UMT5Block", "LongT5Block"), "its layers share position biases of all attention heads"
+)
+"""Class of a layer that stays whole, with the matrices in it → the reason."""
 
 
 def has_layout(layer: nn.Module) -> bool:
     """Whether the layer's class is in LAYOUTS."""
     return type(layer).__name__ in LAYOUTS
+
+
+def reason_to_stay_whole(layer: nn.Module) -> str | None:
+    """Why no matrix in a layer may be split, if so."""
+    if isinstance(layer, (nn.MultiheadAttention, nn.TransformerEncoderLayer)):
+        return "torch reads its weights and does not call its modules"
+    return _WHOLE.get(type(layer).__name__)
 
 
 def layer_plan(layer: nn.Module, ranks: int) -> LayerPlan:
@@ -126,17 +155,37 @@ def layer_plan(layer: nn.Module, ranks: int) -> LayerPlan:
         raise Whole("it has cross attention")
     if not layout.query_key_value:
         return LayerPlan(mlp_matrices(modules, layout.mlp_inputs, layout.mlp_output, ranks))
-    attention = modules[layout.attention]
+    plan = _attention_plan(layout, modules[layout.attention], ranks)
+    if layout.mlp_inputs:
+        plan.matrices += mlp_matrices(modules, layout.mlp_inputs, layout.mlp_output, ranks)
+    return plan
+
+
+def _attention_plan(layout: Layout, attention: nn.Module, ranks: int) -> LayerPlan:
+    """How to split the attention of a layer: by heads, or by groups of heads that share a key and a value."""
     heads, width = _first(attention, _HEADS), _first(attention, _WIDTHS)
-    if heads < ranks:
-        raise Whole(f"it has fewer attention heads ({heads}) than ranks ({ranks})")
+    groups = _first(attention, (layout.groups,)) if layout.groups else heads
+    if groups < ranks:
+        kind = "attention heads" if groups == heads else "pairs of keys and values"
+        raise Whole(f"it has fewer {kind} ({groups}) than ranks ({ranks})")
+    if getattr(attention, "slow_but_exact", False) and getattr(attention, "pretraining_tp", 1) > 1:
+        raise Whole("slow_but_exact reads the weights of whole matrices")
+    if getattr(getattr(attention, "config", None), "alibi", False):
+        raise Whole("its attention mask has position biases (alibi) of all attention heads")
+    queries = heads // groups
+    inputs = feature_indexes(groups, ranks, (queries - 1 + layout.per_head) * width, layout.blocks)
     matrices = [
-        *(Matrix(COLUMNS, path, feature_indexes(heads, ranks, layout.per_head * width, layout.blocks))
-          for path in layout.query_key_value),
-        Matrix(ROWS, layout.attention_output, feature_indexes(heads, ranks, width)),
-        *(mlp_matrices(modules, layout.mlp_inputs, layout.mlp_output, ranks) if layout.mlp_inputs else ()),
-    ]  # fmt: skip
-    return LayerPlan(matrices, _local_heads(layout.attention, attention, heads, width, ranks), (layout.attention,))
+        *(Matrix(COLUMNS, path, inputs) for path in layout.query_key_value),
+        Matrix(ROWS, layout.attention_output, feature_indexes(groups, ranks, queries * width)),
+    ]
+    counts = {**dict.fromkeys(_HEADS, queries), **dict.fromkeys(_FEATURES, queries * width), layout.groups: 1}
+    attributes = [
+        Attribute(layout.attention, name, tuple(len(each) * count for each in even_ranges(groups, ranks)))
+        for name, count in counts.items()
+        if name in vars(attention)
+    ]
+    arguments = [Argument(layout.attention, layout.bias, feature_indexes(heads, ranks))] if layout.bias else []
+    return LayerPlan(matrices, attributes, (layout.draws or layout.attention,), arguments)
 
 
 def mlp_matrices(modules: Mapping[str, nn.Module], inputs: Sequence[str], output: str, ranks: int) -> list[Matrix]:
@@ -162,16 +211,6 @@ def _first(attention: nn.Module, names: Sequence[str]) -> int:
             if isinstance(value := getattr(owner, name, None), int):
                 return value
     raise Whole(f"its attention has no {names[0]}")
-
-
-def _local_heads(path: str, attention: nn.Module, heads: int, width: int, ranks: int) -> list[Attribute]:
-    counts = [len(each) for each in even_ranges(heads, ranks)]
-    units = {**dict.fromkeys(_HEADS, 1), **dict.fromkeys(_FEATURES, width)}
-    return [
-        Attribute(path, name, tuple(count * unit for count in counts))
-        for name, unit in units.items()
-        if name in vars(attention)
-    ]
 
 
 _SELF_ATTENTION = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")

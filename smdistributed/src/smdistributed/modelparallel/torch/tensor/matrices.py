@@ -1,9 +1,10 @@
-"""Split one matrix: a linear module by its outputs or inputs, an embedding by its words.
+"""Split one matrix: a linear module by its outputs or inputs, an embedding by its words; and an argument by heads.
 
 The module keeps its object, its class and its parameters' names; a parameter's data becomes this rank's share.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -56,6 +57,18 @@ def split_words(module: nn.Embedding, indexes: Indexes) -> None:
         local_padding = padding - first if padding is not None and first <= padding < first + count else None
         vectors = F.embedding(torch.where(here, words - first, 0), self.weight, local_padding)
         return Summed.apply(vectors * here.unsqueeze(-1))  # type: ignore[no-untyped-call,no-any-return]
+
+    with_methods(module, forward=forward)
+
+
+def own_heads(module: nn.Module, argument: str, indexes: Indexes) -> None:
+    """Each rank's module gets its heads of a keyword argument whose first dimension is the batch times all heads."""
+    plain, heads = type(module).forward, sum(map(len, indexes))
+
+    def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        value = kwargs[argument].unflatten(0, (-1, heads))
+        kwargs[argument] = value.index_select(1, indexes[tp_rank()].to(value.device)).flatten(0, 1)
+        return plain(self, *args, **kwargs)
 
     with_methods(module, forward=forward)
 

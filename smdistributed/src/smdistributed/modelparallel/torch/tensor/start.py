@@ -1,6 +1,8 @@
 """Splits a model at the start: all ranks begin with one model, of which each keeps its shares."""
 
+import re
 import sys
+from collections.abc import Mapping
 
 from torch import nn
 
@@ -42,6 +44,21 @@ def distribute_equally(module: nn.Module) -> list[str]:
     state.exchanges = make_exchanges()
     distributed, whole = distribute(module)
     if whole and rank() == 0:
-        lines = [f"smp: {name} is not split: {reason}" for name, reason in whole.items()]
-        print("\n".join(lines), file=sys.stderr, flush=True)
+        print("\n".join(lines_about(whole)), file=sys.stderr, flush=True)
     return distributed
+
+
+def lines_about(whole: Mapping[str, str]) -> list[str]:
+    """What to print about the modules that stay whole; pure. whole: name → reason.
+
+    Layers of one list with the same reason share a line.
+    """
+    alike: dict[tuple[str, str], list[str]] = {}
+    for name, reason in whole.items():
+        alike.setdefault((re.sub(r"\d+", "N", name), reason), []).append(name)
+    return [
+        f"smp: {names[0]} is not split: {reason}"
+        if len(names) == 1
+        else f"smp: {names[0]} and {len(names) - 1} more like it are not split: {reason}"
+        for (_, reason), names in alike.items()
+    ]
