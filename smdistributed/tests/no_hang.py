@@ -1,11 +1,14 @@
 """A script that runs jobs with one mistake each, several at a time, and writes how every rank ended to a file.
 
 The ranks are forked from one process that has imported torch and the modules of the first backward pass, because
-importing takes longer than most of these jobs.
+importing takes longer than most of these jobs. With the variable NAMES, a list in JSON, only these jobs run, each REPEAT
+times, and ranks wait for a random time before each block.
 """
 
+import contextlib
 import json
 import os
+import random
 import signal
 import sys
 import time
@@ -18,14 +21,14 @@ from forked_ranks import become
 from smdistributed.modelparallel.torch import watch
 from torch import nn
 
-LIMIT, AT_A_TIME = 40, 5
+LIMIT, AT_A_TIME, LONGEST_DELAY = 40, 5, 0.05
 RESULTS = Path(os.environ["RESULTS"])
 
 
 class Block(nn.Module):
-    """Calls `accident` in the third forward call of this process."""
+    """Calls `accident` in the third forward call of this process. delays: random numbers for waits before each call."""
 
-    accident = None
+    accident, delays = None, None
     seen = 0
 
     def __init__(self):
@@ -34,6 +37,8 @@ class Block(nn.Module):
 
     def forward(self, x):
         Block.seen += 1
+        if Block.delays is not None:
+            time.sleep(Block.delays.uniform(0, LONGEST_DELAY))
         if Block.seen == 3 and Block.accident is not None:
             Block.accident()
         return torch.tanh(self.linear(x))
@@ -102,6 +107,19 @@ def goes_on(**options):
             train_step(model, torch.randn(4, 8))
         except KeyError:
             train_step(model, torch.randn(4, 8))
+
+    return script
+
+
+def go_on(**options):
+    """All ranks continue after a step that failed on rank 1."""
+
+    def script(rank):
+        model = trains(None, 1, **options)
+        Block.seen, Block.accident = 0, fail if rank == 1 else None
+        with contextlib.suppress(Exception):
+            train_step(model, torch.randn(4, 8))
+        train_step(model, torch.randn(4, 8))
 
     return script
 
@@ -245,6 +263,8 @@ JOBS = {
     "replicas train by two functions": (2, other_function),
     "a tensor parallel rank dies": (2, one_dies(1, **SPLIT)),
     "a tensor parallel rank fails": (2, one_fails((1,), **SPLIT)),
+    "a tensor parallel rank goes on": (2, goes_on(tensor_parallel_degree=2)),
+    "all tensor parallel ranks go on": (2, go_on(**SPLIT)),
     "a tensor parallel server fails": (4, one_fails((3,), **IN_TWO)),
     "a tensor parallel rank leaves": (2, lambda rank: trains(None, 1 if rank else 2, **SPLIT)),
     "other rows": (2, other_rows),
@@ -271,22 +291,31 @@ def begin(name, size, script, port):
         if child == 0:
             os.environ.update(shared)
             become(rank, RESULTS / f"{name} {rank}.txt")
+            if "NAMES" in os.environ:
+                Block.delays = random.Random(f"{name} {rank}")
             script(rank)
             sys.exit()
         jobs_of_children[child] = (name, rank)
     return jobs_of_children
 
 
+def repeated(times):
+    """The jobs in the variable NAMES, each under several names."""
+    names = json.loads(os.environ["NAMES"])
+    return {f"{name}, {number}": JOBS[name] for number in range(times) for name in names}
+
+
 def main(ports):
     """Run AT_A_TIME jobs at a time, each with one of the ports."""
     torch.set_num_threads(1)
-    waiting, ranks, began = list(JOBS), {}, {}
-    endings = {name: {} for name in JOBS}
+    jobs = repeated(int(os.environ.get("REPEAT", "20"))) if "NAMES" in os.environ else JOBS
+    waiting, ranks, began = list(jobs), {}, {}
+    endings = {name: {} for name in jobs}
     while waiting or ranks:
         while waiting and len(ranks) < AT_A_TIME:
             name = waiting.pop(0)
             began[name] = time.monotonic()
-            ranks |= begin(name, *JOBS[name], ports.pop())
+            ranks |= begin(name, *jobs[name], ports.pop())
         child, status = os.waitpid(-1, os.WNOHANG)
         if child in ranks:
             name, rank = ranks.pop(child)

@@ -1,6 +1,7 @@
 """If one rank fails or stops, the others end soon and report why."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,20 +13,25 @@ from tests.ports import free_port
 
 LIMIT = 15.0
 """Most seconds from the exit of a rank to the exit of all others."""
-JOBS = 31
+JOBS = 33
 """The number of jobs in no_hang.py."""
 Ended = tuple[int, float, str]
 """A rank's exit code, the time of its exit in seconds since its job began, and its output."""
 
 
+def run_jobs(folder: Path, count: int, **variables: str) -> dict[str, dict[int, Ended]]:
+    """How each rank of each job ended. count: of jobs. variables: of no_hang.py."""
+    command = [sys.executable, str(Path(__file__).with_name("no_hang.py")), *(str(free_port()) for _ in range(count))]
+    limit = max(rank_jobs.LIMIT, 20.0 * count)
+    subprocess.run(command, env=rank_jobs.environment(folder, **variables), check=True, timeout=limit)
+    endings = json.loads((folder / "endings.json").read_text())
+    return {name: {int(rank): tuple(each) for rank, each in ranks.items()} for name, ranks in endings.items()}
+
+
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, Ended]]:
     """How each rank of each job ended."""
-    folder = tmp_path_factory.mktemp("no-hang")
-    command = [sys.executable, str(Path(__file__).with_name("no_hang.py")), *(str(free_port()) for _ in range(JOBS))]
-    subprocess.run(command, env=rank_jobs.environment(folder), check=True, timeout=rank_jobs.LIMIT)
-    endings = json.loads((folder / "endings.json").read_text())
-    return {name: {int(rank): tuple(each) for rank, each in ranks.items()} for name, ranks in endings.items()}
+    return run_jobs(tmp_path_factory.mktemp("no-hang"), JOBS)
 
 
 @pytest.mark.slow
@@ -111,34 +117,70 @@ def test_long_wait_logs_one_line_and_succeeds(jobs: dict[str, dict[int, Ended]])
     assert [ended[rank][2].count(output) for rank in range(2)] == [1, 0]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("job", "words"),
-    [
-        ("a tensor parallel rank dies", "RankLost: Rank 1 ended without an error message"),
-        ("a tensor parallel rank fails", "KeyError: 'the module is broken'"),
-        ("a tensor parallel server fails", "KeyError: 'the module is broken'"),
-        ("other rows", "must call the same step with batches of one shape"),
-        ("another batch", "must call the same step with batches of one shape, and with prescaled_batch with one batch"),
-        ("a tensor parallel rank branches", "distributed layer"),
-        ("a tensor parallel coordinator branches", "distributed layer"),
-    ],
-)
-def test_tensor_parallel_ranks_end_together(jobs: dict[str, dict[int, Ended]], job: str, words: str) -> None:
-    ended = jobs[job]
+TENSOR_PARALLEL = {
+    "a tensor parallel rank dies": "RankLost: Rank 1 ended without an error message",
+    "a tensor parallel rank fails": "KeyError: 'the module is broken'",
+    "a tensor parallel server fails": "KeyError: 'the module is broken'",
+    "a tensor parallel rank goes on": "RankLost: ",
+    "all tensor parallel ranks go on": "RankLost: ",
+    "other rows": "must call the same step with batches of one shape",
+    "another batch": "must call the same step with batches of one shape, and with prescaled_batch with one batch",
+    "a tensor parallel rank branches": "distributed layer",
+    "a tensor parallel coordinator branches": "distributed layer",
+}
+"""Jobs whose ranks all fail, and what they report."""
+ABORTS = ("a tensor parallel rank goes on", "all tensor parallel ranks go on")
+"""gloo aborts the rank that calls the next step, because it receives a message of the failed one."""
+
+
+def check_ends_together(ended: dict[int, Ended], job: str) -> None:
     times = [when for _, when, _ in ended.values()]
     assert max(times) - min(times) < LIMIT
     for code, _, output in ended.values():
         assert code == 1 or (code < 0 and "dies" in job), output
-    assert all(words in output for code, _, output in ended.values() if code == 1), ended
+    assert all(TENSOR_PARALLEL[job] in output for code, _, output in ended.values() if code == 1), ended
+
+
+def check_waiting_rank_ends(ended: dict[int, Ended]) -> None:
+    """Rank 1 has left, and rank 0 waits for it."""
+    waiting, left = (ended[rank] for rank in range(2))
+    assert (waiting[0], left[0]) == (1, 0)
+    assert "Rank 1 has finished its script, and rank 0 waits for it in" in waiting[2]
+    assert waiting[1] - left[1] < LIMIT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(job, marks=[pytest.mark.xfail(strict=True, reason="the ranks' exchanges are out of step")])
+        if job in ABORTS
+        else job
+        for job in TENSOR_PARALLEL
+    ],
+)
+def test_tensor_parallel_ranks_end_together(jobs: dict[str, dict[int, Ended]], job: str) -> None:
+    check_ends_together(jobs[job], job)
 
 
 @pytest.mark.slow
 def test_tensor_parallel_rank_that_leaves_ends_the_one_that_waits(jobs: dict[str, dict[int, Ended]]) -> None:
-    waiting, left = (jobs["a tensor parallel rank leaves"][rank] for rank in range(2))
-    assert (waiting[0], left[0]) == (1, 0)
-    assert "Rank 1 has finished its script, and rank 0 waits for it in" in waiting[2]
-    assert waiting[1] - left[1] < LIMIT
+    check_waiting_rank_ends(jobs["a tensor parallel rank leaves"])
+
+
+@pytest.mark.nightly
+def test_tensor_parallel_ranks_end_together_whatever_the_timing(tmp_path: Path) -> None:
+    """With random delays. For more than two runs of each job, set the variable REPEAT."""
+    count = int(os.environ.get("REPEAT", "2"))
+    names = [*(name for name in TENSOR_PARALLEL if name not in ABORTS), "a tensor parallel rank leaves"]
+    endings = run_jobs(tmp_path, len(names) * count, REPEAT=str(count), NAMES=json.dumps(names))
+    assert len(endings) == len(names) * count
+    for name, ended in endings.items():
+        job = name.partition(",")[0]
+        if job in TENSOR_PARALLEL:
+            check_ends_together(ended, job)
+        else:
+            check_waiting_rank_ends(ended)
 
 
 @pytest.mark.slow
@@ -164,7 +206,4 @@ def test_ranks_with_sharded_states_end_together(jobs: dict[str, dict[int, Ended]
 
 @pytest.mark.slow
 def test_sharded_rank_that_leaves_ends_the_one_that_waits(jobs: dict[str, dict[int, Ended]]) -> None:
-    waiting, left = (jobs["a sharded rank leaves"][rank] for rank in range(2))
-    assert (waiting[0], left[0]) == (1, 0)
-    assert "Rank 1 has finished its script, and rank 0 waits for it in" in waiting[2]
-    assert waiting[1] - left[1] < LIMIT
+    check_waiting_rank_ends(jobs["a sharded rank leaves"])
