@@ -1,5 +1,6 @@
 """Pipelines of real ranks against one process: a launch with 2 ranks and, nightly, two more with 2 and with 4."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -179,3 +180,18 @@ def test_pipeline_sends_hardly_more_than_the_least_bytes(ranks: list[Any]) -> No
     sent, (batch, length) = ranks[0]["features"]["wire_bytes"]
     hidden, logits, mask = batch * length * 32 * 4, batch * length * 2 * 4, batch * length * length
     assert sum(sent) <= 1.05 * (2 * hidden + 2 * logits + mask)
+
+
+FAILS = """
+smp.init({"partitions": 4})
+import abandoned_receives
+result([abandoned_receives.failed_step() for _ in range(6)])
+"""
+
+
+@pytest.mark.nightly
+def test_failed_backward_pass_of_the_first_rank_ends_the_step_everywhere(tmp_path: Path) -> None:
+    """Half of these steps hung while gloo had receives that nobody kept."""
+    first, *others = rank_jobs.run(FAILS, 4, tmp_path, imports=["pipeline_models"], limit=120.0)
+    assert all("has no attribute 'args'" in each for each in first)
+    assert all("The step" in each and "failed" in each for rank in others for each in rank)
