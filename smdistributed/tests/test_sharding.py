@@ -1,5 +1,6 @@
 """Sharded data parallelism and the sharded optimizer state, on real ranks against one process."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,6 @@ def test_layers_with_shared_parameters_belong_to_the_root() -> None:
 
 
 def test_torch_without_fully_shard_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fully_sharded, "fully_shard", None)
+    monkeypatch.setitem(sys.modules, "torch.distributed.fsdp", None)
     with pytest.raises(RuntimeError, match=r"sharded_data_parallel_degree needs torch 2\.6 or newer, and this is"):
         fully_sharded.shard(nn.Linear(2, 2), "cpu")

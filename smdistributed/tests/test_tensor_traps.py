@@ -30,7 +30,6 @@ TWO = [
     "local sizes", "views", "streams", "broadcast of shares", "repeated averages", "emptied state", "Adam",
 ]  # fmt: skip
 FOUR = ["remote output", "remote input", "cut layer"]
-REMOTE_INPUT = "functions.shared does not call local(), so gradients of a remote input are lost"
 
 
 def outcomes(names: list[str], size: int, folder: Path) -> dict[str, list[str]]:
@@ -60,13 +59,7 @@ def test_two_ranks_need_the_cure(two: dict[str, list[str]], trap: str) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    "trap",
-    [
-        pytest.param(each, marks=[pytest.mark.xfail(strict=True, reason=REMOTE_INPUT)] * (each == "remote input"))
-        for each in FOUR
-    ],
-)
+@pytest.mark.parametrize("trap", FOUR)
 def test_four_ranks_need_the_cure(four: dict[str, list[str]], trap: str) -> None:
     cured, without = four[trap]
     assert without

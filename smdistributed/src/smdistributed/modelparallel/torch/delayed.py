@@ -81,11 +81,11 @@ class Delayed(torch.Tensor):
 
     meta: torch.Tensor
     record: _Record
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
     def __new__(cls, meta: torch.Tensor, record: _Record) -> "Delayed":
-        made: Delayed = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        made: Delayed = torch.Tensor._make_wrapper_subclass(
             cls, meta.size(), strides=meta.stride(), storage_offset=meta.storage_offset(), dtype=meta.dtype
         )
         made.meta, made.record = meta, record
@@ -100,15 +100,15 @@ class Delayed(torch.Tensor):
         return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return self.values().__reduce_ex__(protocol)
+        return self.values().__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
 
-    def values(self) -> torch.Tensor:  # type: ignore[override]
+    def values(self) -> torch.Tensor:
         """A tensor with the values."""
         meta = self.meta
         return torch.as_strided(self.record.replayed(), meta.size(), meta.stride(), meta.storage_offset())
 
     @classmethod
-    def __torch_dispatch__(cls, operation: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, operation: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         kwargs = kwargs or {}
         returned = operation._schema.returns
         aliases = [each.alias_info for each in returned if each.alias_info is not None]
@@ -128,7 +128,7 @@ class Delayed(torch.Tensor):
         return target
 
 
-class _DelaysEmpty(TorchDispatchMode):
+class _DelaysEmpty(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Makes `torch.empty` return delayed tensors, except in recurrent networks: they keep weak references to theirs."""
 
     paused = False
@@ -153,7 +153,7 @@ def _is_worth_it(size: Iterable[int], options: dict[str, Any]) -> bool:
 def delayed_values() -> Iterator[None]:
     """In this context the values of new parameters are delayed."""
     plain_init = nn.RNNBase.__init__
-    with _DelaysEmpty() as mode:
+    with _DelaysEmpty() as mode:  # type: ignore[no-untyped-call]
 
         def init(module: nn.Module, *args: Any, **kwargs: Any) -> None:
             before, mode.paused = mode.paused, True
@@ -181,7 +181,7 @@ def give_values(parameter: nn.Parameter, values: torch.Tensor) -> None:
         return
     plain = nn.Parameter(values, requires_grad=parameter.requires_grad)
     plain.__dict__.update({name: each for name, each in parameter.__dict__.items() if name not in ("meta", "record")})
-    torch.utils.swap_tensors(parameter, plain)
+    torch.utils.swap_tensors(parameter, plain)  # type: ignore[no-untyped-call]
 
 
 def settle_parameter(parameter: torch.Tensor) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from .delayed import settle_parameter, share_states
 from .gradients import broadcast_all
@@ -18,22 +19,19 @@ from .shards import is_sharded
 from .state import state
 from .tensor.split import copy_split
 
-try:
-    from torch.distributed.fsdp import fully_shard
-except ImportError:
-    fully_shard = None  # type: ignore[assignment]
-
 
 def shard(root: nn.Module, device: torch.device) -> dict[int, nn.Parameter]:
     """Shard a model, whose ranks begin with the first one's parameters. Every rank calls it.
 
     Returns the sharded parameters by the ids of those that they replace. RuntimeError if torch can't shard.
     """
-    if fully_shard is None:
+    try:
+        from torch.distributed.fsdp import fully_shard  # takes more than a second, which other jobs need not spend
+    except ImportError as error:
         raise RuntimeError(
             f"sharded_data_parallel_degree needs torch 2.6 or newer, and this is {torch.__version__}; set it to 1, or "
             "use a profile with a newer torch."
-        )
+        ) from error
     _refuse_sparse_gradients(root)
     before = dict(root.named_parameters())
     group = members(DP_GROUP)
@@ -55,7 +53,7 @@ def shard(root: nn.Module, device: torch.device) -> dict[int, nn.Parameter]:
     return {id(old): after[name] for name, old in before.items()}
 
 
-def _mesh(device: torch.device) -> torch.distributed.DeviceMesh:
+def _mesh(device: torch.device) -> DeviceMesh:
     """The replicas of this tensor parallel rank: groups with equal shards, each of ranks that share one copy."""
     topology, degree = state.topology, state.parameters.sharded_data_parallel_degree
     place = {
@@ -63,9 +61,7 @@ def _mesh(device: torch.device) -> torch.distributed.DeviceMesh:
     }
     ranks = torch.tensor([place[tensor, replica] for tensor in range(topology.tp) for replica in range(topology.rdp)])
     shape = (topology.tp, topology.rdp // degree, degree)
-    whole = torch.distributed.DeviceMesh(
-        device.type, ranks.reshape(shape), mesh_dim_names=("tensor", "replicate", "shard")
-    )
+    whole = DeviceMesh(device.type, ranks.reshape(shape), mesh_dim_names=("tensor", "replicate", "shard"))
     return whole["shard"] if topology.rdp == degree else whole["replicate", "shard"]
 
 

@@ -346,7 +346,7 @@ class DistributedModel(LocalPart):
     def gathered_state(self, group: CommGroup, to: Sequence[int] | None, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """`state_dict` for some ranks of a group, which has all parts of the model; None: for all."""
         if not self.sharded and (mp_size() == 1 or (not self.partitioned and tp_size() == 1)):
-            states = self.module.state_dict(*args, **kwargs)
+            states: dict[str, Any] = self.module.state_dict(*args, **kwargs)
             states.update({name: computed(each) for name, each in states.items()})
             return states
         return model_state.whole(self.module, self._local_entries(), group, to)

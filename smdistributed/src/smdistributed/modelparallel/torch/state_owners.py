@@ -84,5 +84,5 @@ def _send(group: Members, owner: int, parameters: Sequence[nn.Parameter]) -> Non
             flat = torch.cat([each.detach().reshape(-1) for each in bucket])
             dist.broadcast(flat, owner, group=group.tensors)
             if owner != dist.get_rank():
-                for each, values in zip(bucket, flat.split([each.numel() for each in bucket]), strict=True):
+                for each, values in zip(bucket, torch.split(flat, [each.numel() for each in bucket]), strict=True):
                     each.copy_(values.view(each.shape))

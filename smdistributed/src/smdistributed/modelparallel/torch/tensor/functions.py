@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 
 from ..groups import tp_rank, tp_size
+from ..remote import local
 from .exchange import exchanges, own_part
 from .split import TensorSplit
 
@@ -89,6 +90,7 @@ _SHARED = "_smp_shared"
 
 def shared(tensor: torch.Tensor) -> torch.Tensor:
     """`Shared`, once per tensor: query, key and value then need one sum of gradients."""
+    tensor = local(tensor)  # apply would take a stand-in for its values
     if not (tensor.requires_grad and torch.is_grad_enabled()):
         return tensor
     if tensor.is_leaf:  # its accumulated gradient would keep the result alive
