@@ -1,8 +1,8 @@
 """A script that runs jobs with one mistake each, several at a time, and writes how every rank ended to a file.
 
 The ranks are forked from one process that has imported torch and the modules of the first backward pass, because
-importing takes longer than most of these jobs. With the variable NAMES, a list in JSON, only these jobs run, each REPEAT
-times, and ranks wait for a random time before each block.
+importing takes longer than most of these jobs. With the variable NAMES, a list in JSON, only these jobs run, each
+REPEAT times, and ranks wait for a random time before each block.
 """
 
 import contextlib
