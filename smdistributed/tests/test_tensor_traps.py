@@ -167,7 +167,7 @@ def test_resident_memory_is_measured_without_what_glibc_keeps(monkeypatch: pytes
     def run(*_: Any, **how: Any) -> None:
         variables.update({name: text for name, text in how.items() if name.startswith("MALLOC")})
 
-    monkeypatch.setattr(model_parallel_launch.rank_jobs, "run", run)
+    monkeypatch.setattr(rank_jobs, "run", run)
     model_parallel_launch.call("a function", 2)
     kept = [
         int(subprocess.run([sys.executable, "-c", FREES], env=each, check=True, capture_output=True).stdout)
