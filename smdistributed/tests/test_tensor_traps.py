@@ -103,6 +103,7 @@ def test_comparisons_among_sums_make_gloo_abort(tmp_path: Path) -> None:
     assert "terminate called" in without
 
 
+@pytest.mark.slow
 def test_names_of_awss_layers_do_not_need_tensor_parallel_ranks(tmp_path: Path) -> None:
     """model_creation(tensor_parallelism=True) in a job with groups of one rank."""
     cured, without = outcomes(["names"], 1, tmp_path)["names"]
