@@ -129,8 +129,6 @@ TENSOR_PARALLEL = {
     "a tensor parallel coordinator branches": "distributed layer",
 }
 """Jobs whose ranks all fail, and what they report."""
-ABORTS = ("a tensor parallel rank goes on", "all tensor parallel ranks go on")
-"""gloo aborts the rank that calls the next step, because it receives a message of the failed one."""
 
 
 def check_ends_together(ended: dict[int, Ended], job: str) -> None:
@@ -150,15 +148,7 @@ def check_waiting_rank_ends(ended: dict[int, Ended]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "job",
-    [
-        pytest.param(job, marks=[pytest.mark.xfail(strict=True, reason="the ranks' exchanges are out of step")])
-        if job in ABORTS
-        else job
-        for job in TENSOR_PARALLEL
-    ],
-)
+@pytest.mark.parametrize("job", TENSOR_PARALLEL)
 def test_tensor_parallel_ranks_end_together(jobs: dict[str, dict[int, Ended]], job: str) -> None:
     check_ends_together(jobs[job], job)
 
@@ -172,7 +162,7 @@ def test_tensor_parallel_rank_that_leaves_ends_the_one_that_waits(jobs: dict[str
 def test_tensor_parallel_ranks_end_together_whatever_the_timing(tmp_path: Path) -> None:
     """With random delays. For more than two runs of each job, set the variable REPEAT."""
     count = int(os.environ.get("REPEAT", "2"))
-    names = [*(name for name in TENSOR_PARALLEL if name not in ABORTS), "a tensor parallel rank leaves"]
+    names = [*TENSOR_PARALLEL, "a tensor parallel rank leaves"]
     endings = run_jobs(tmp_path, len(names) * count, REPEAT=str(count), NAMES=json.dumps(names))
     assert len(endings) == len(names) * count
     for name, ended in endings.items():

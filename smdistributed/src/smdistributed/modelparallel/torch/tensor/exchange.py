@@ -16,6 +16,7 @@ from ..groups import TP_GROUP, backend_for, exchanged, members, tp_rank, tp_size
 from ..peers import STEP
 from ..seeds import mixed
 from ..state import state
+from ..watch import RankLost
 from .thread import current_microbatch
 
 _SPIN = 2e-3
@@ -112,6 +113,11 @@ def agree_on_step(function: str, steps: int, batch: Callable[[], Any] | None) ->
     """
     if state.exchanges is None:
         return torch.initial_seed()
+    if state.watch.failures:  # a rank may have left the failed step in the middle of an exchange
+        raise RankLost(
+            "A step failed on this rank, and its tensor parallel group can't go on after that; start the job again "
+            "from its latest checkpoint."
+        )
     state.exchanges.begin_step()
     own = function, steps, batch() if batch else None
     everyone = exchanged((own, torch.initial_seed()), TP_GROUP, STEP)
