@@ -15,7 +15,7 @@ TWO_RANKS = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "2"}
 # The hyperparameter of SDK v2's estimator with distribution smdistributed modelparallel.
 PARTITIONS = {"mp_parameters": '{"partitions": 2, "microbatches": 2, "ddp": true}'}
 UNIT_TESTS = Path(__file__).parents[3] / "smdistributed" / "tests"
-TENSOR_MODULES = ("pipeline_cases", "pipeline_models", "new_start")
+TENSOR_MODULES = ("pipeline_cases", "pipeline_models", "new_start", "random_delays")
 OPEN = "smp: open implementation, not AWS's library: 2 partitions × 2 replicas (cluster), 2 microbatches, interleaved"
 
 
