@@ -19,9 +19,6 @@ import torch
 
 from . import files
 from .groups import (
-    MP_GROUP,
-    WORLD,
-    CommGroup,
     exchanged,
     group_ranks,
     mp_rank,
@@ -33,7 +30,7 @@ from .groups import (
     tp_size,
 )
 from .model import DistributedModel
-from .optimizer import DistributedOptimizer
+from .optimizer import DistributedOptimizer, states_group
 from .state import state
 
 _NEWEST = "newest"
@@ -160,7 +157,7 @@ def _save_full(folder: Path, tag: str, parts: Mapping[str, Any], user_content: A
     hosts = _hosts()
     writers = [hosts.index(host) for host in dict.fromkeys(hosts)]  # the others need no memory for the whole
     first_on_host = _place() in writers
-    whole = {kind: each.gathered_state(_group(), writers) for kind, each in parts.items()}
+    whole = {kind: each.gathered_state(states_group(), writers) for kind, each in parts.items()}
 
     def write() -> None:
         if not first_on_host:
@@ -196,14 +193,9 @@ def _rankinfo(kind: str) -> str:
     return f"{kind}_{pp_rank()}_{tp_rank()}{shard}.pt"
 
 
-def _group() -> CommGroup:
-    """The kind of group whose ranks together have the whole state."""
-    return WORLD if state.parameters.states_sharded else MP_GROUP
-
-
 def _place() -> int:
-    """This rank's place in that group."""
-    return group_ranks(_group()).index(rank())
+    """This rank's place in the group that has the whole state."""
+    return group_ranks(states_group()).index(rank())
 
 
 class _Call(NamedTuple):
@@ -219,7 +211,7 @@ _RESUME = _Call("smp.resume_from_checkpoint", "could not be read from on rank {}
 
 def _hosts() -> list[str]:
     """The host of each rank that holds a part of the state."""
-    return exchanged(socket.gethostname(), _group(), _SAVE.name)
+    return exchanged(socket.gethostname(), states_group(), _SAVE.name)
 
 
 def _on_all(work: Callable[[], _Result], place: Path, call: _Call) -> _Result:
@@ -232,7 +224,7 @@ def _on_all(work: Callable[[], _Result], place: Path, call: _Call) -> _Result:
         sentence, cause = str(error), error
     except Exception as error:  # whatever pickle and the file system raise
         sentence, cause = f"{place} {call.failure.format(rank(), f'{type(error).__name__}: {error}')}", error
-    if reasons := [each for each in exchanged(sentence, _group(), call.name) if each]:
+    if reasons := [each for each in exchanged(sentence, states_group(), call.name) if each]:
         raise SMPCheckpointError(reasons[0]) from cause
     return cast("_Result", result)
 

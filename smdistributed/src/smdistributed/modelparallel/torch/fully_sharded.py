@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from .delayed import settle_parameter, share_states
-from .gradients import broadcast_all
+from .delayed import settle_parameter
+from .gradients import begin_equally
 from .groups import DP_GROUP, members, tp_size
 from .shards import is_sharded
 from .state import state
@@ -37,8 +37,7 @@ def shard(root: nn.Module, device: torch.device) -> dict[int, nn.Parameter]:
     group = members(DP_GROUP)
     with state.watch.waiting("smp.DistributedModel()", group.ranks), state.watch.explain_errors(group.ranks):
         if tp_size() == 1:  # otherwise it was done before the splits
-            for tensor in share_states((*root.parameters(), *root.buffers()), group):
-                broadcast_all([tensor], group.ranks[0], group.control if tensor.device.type == "cpu" else group.tensors)
+            begin_equally(root, group)
         mesh = _mesh(device)
         for module in (*_layers(root), root):
             whole = [each for each in module.parameters() if not is_sharded(each)]

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from .delayed import share_states
 from .groups import (
     DP_GROUP,
     MP_GROUP,
@@ -286,6 +287,12 @@ def buckets(tensors: Iterable[torch.Tensor], size: int) -> Iterator[list[torch.T
         filled += nbytes
     if bucket:
         yield bucket
+
+
+def begin_equally(module: nn.Module, group: Members) -> None:
+    """Give the parameters and buffers of all ranks the first one's values; the ranks may have used different seeds."""
+    for tensor in share_states((*module.parameters(), *module.buffers()), group):
+        broadcast_all([tensor], group.ranks[0], group.control if tensor.device.type == "cpu" else group.tensors)
 
 
 def broadcast_all(tensors: Iterable[torch.Tensor], source: int, group: Any) -> None:

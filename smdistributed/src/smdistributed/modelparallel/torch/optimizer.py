@@ -197,7 +197,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         With several partitions it is on the CPU, and all ranks of a replica call it; with a sharded state, all ranks.
         gather_to_rank0: only the first of them gets it, and the others one without states.
         """
-        return self.gathered_state(_holders(), [0] if gather_to_rank0 else None)
+        return self.gathered_state(states_group(), [0] if gather_to_rank0 else None)
 
     def gathered_state(self, group: CommGroup, to: Sequence[int] | None) -> dict[str, Any]:
         """`state_dict` for some ranks of a group, which has all parts of the state; None: for all."""
@@ -312,6 +312,6 @@ class DistributedOptimizer(torch.optim.Optimizer):
         return dict(sorted((gathered_by_key(own, splits, what, where) or {}).items()))
 
 
-def _holders() -> CommGroup:
+def states_group() -> CommGroup:
     """The kind of group whose ranks together have the whole state."""
     return WORLD if state.parameters.states_sharded else MP_GROUP

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from torch import nn
 
-from ..delayed import share_states
-from ..gradients import broadcast_all
+from ..gradients import begin_equally
 from ..groups import DP_GROUP, members, rank
 from ..state import state
 from .choice import distribute, is_marked
@@ -38,9 +37,7 @@ def distribute_equally(module: nn.Module) -> list[str]:
     """Split what the script marked, and return the names of these modules. Every rank calls it."""
     group = members(DP_GROUP)
     with state.watch.waiting("smp.DistributedModel()", group.ranks), state.watch.explain_errors(group.ranks):
-        # The ranks may have used different seeds.
-        for tensor in share_states((*module.parameters(), *module.buffers()), group):
-            broadcast_all([tensor], group.ranks[0], group.control if tensor.device.type == "cpu" else group.tensors)
+        begin_equally(module, group)
     state.exchanges = make_exchanges()
     distributed, whole = distribute(module)
     if whole and rank() == 0:
