@@ -6,6 +6,7 @@ its rows of the mean of the gradients.
 Source: Amazon SageMaker developer guide, "Sharded Data Parallelism".
 """
 
+from collections import Counter
 from collections.abc import Iterator
 
 import torch
@@ -66,21 +67,20 @@ def _mesh(device: torch.device) -> DeviceMesh:
 
 def _layers(root: nn.Module) -> Iterator[nn.Module]:
     """The outermost members of module lists that share no parameter with the rest of the model."""
-    users: dict[int, int] = {}
-    for module in root.modules():
-        for parameter in module.parameters(recurse=False):
-            users[id(parameter)] = users.get(id(parameter), 0) + 1
-    seen: set[int] = set()
+    users, seen = _uses(root), set[int]()
     lists = (each for each in root.modules() if isinstance(each, nn.ModuleList | nn.Sequential))
     for layer in (child for each in lists for child in each):
-        inside: dict[int, int] = {}
-        for module in layer.modules():
-            for parameter in module.parameters(recurse=False):
-                inside[id(parameter)] = inside.get(id(parameter), 0) + 1
-        if id(layer) in seen or not inside or any(users[key] != count for key, count in inside.items()):
+        if id(layer) in seen:
             continue
-        seen.update(id(each) for each in layer.modules())
-        yield layer
+        inside = _uses(layer)
+        if inside and all(users[key] == count for key, count in inside.items()):
+            seen.update(id(each) for each in layer.modules())
+            yield layer
+
+
+def _uses(root: nn.Module) -> Counter[int]:
+    """How many modules hold each parameter, by its id."""
+    return Counter(id(each) for module in root.modules() for each in module.parameters(recurse=False))
 
 
 def _refuse_sparse_gradients(root: nn.Module) -> None:
