@@ -170,9 +170,6 @@ def separated(kind, config):
 
 
 def _together(sent):
-    """Whether the sender's message is followed by the receiver's; a call may need several tensors."""
-    message = sent[0][1]
-    following = next((each for each in sent[1:] if not isinstance(each[1], messages.Push)), (None, None))
-    to, other = following
-    moves = [move.transfer for move in other.moves] if isinstance(other, messages.Call) else []
-    return to == message.destination and message.transfer in (moves or [getattr(other, "transfer", None)])
+    """Whether the sender's message is followed by the receiver's."""
+    (_, message), (to, other) = sent[:2]
+    return isinstance(other, messages.Expect) and (to, other.transfer) == (message.destination, message.transfer)

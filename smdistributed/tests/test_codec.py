@@ -13,6 +13,7 @@ from berth.smdistributed.modelparallel.torch.messages import (
     Backward,
     Call,
     EndMicrobatch,
+    Expect,
     Finish,
     Form,
     Hello,
@@ -29,8 +30,8 @@ from berth.smdistributed.modelparallel.torch.messages import (
 META = Meta((2, 3), torch.bfloat16, requires_grad=True)
 MODES = Modes(*(True, False), (("cpu", True, torch.bfloat16), ("cuda", False, torch.float16)), bytes(range(256)))
 CALL = Call(
-    1 << 40, 3, ("a", "b"), b"x\n[\n" * 3, ((4, True), (5, False)), ((4, META),), (Move(6, META, 1, 9),), 7, MODES,
-    ((1 << 64) - 1, 0), None, ((1, 2),),
+    1 << 40, 3, ("a", "b"), b"x\n[\n" * 3, ((4, True), (5, False)), ((4, META),), (Move(6, 9),), 7, MODES,
+    ((1 << 64) - 1, 0), None, (1, 2),
 )  # fmt: skip
 MESSAGES: list[Any] = [
     None,
@@ -40,7 +41,9 @@ MESSAGES: list[Any] = [
     Push(1, 2, META, 3, 4),
     Backward(1, 2, 3),
     SendGradient(1, 2, META, 3, 4),
-    AddGradient(1, 2, META, 3, 4),
+    Expect(META, 3, 4),
+    AddGradient(1, 2, 4),
+    AddGradient(1, 2, 4, META),
     EndMicrobatch(5),
     Finish(),
     Hello('<lambda>."é\n', 7),

@@ -5,16 +5,24 @@ owner's with a request to it. Gradients take the reverse way of the tensors, als
 """
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
 
 from .gradients import GradientsInOrder
-from .messages import AddGradient, Backward, SendGradient, meta_of
+from .messages import AddGradient, Backward, Expect, SendGradient, meta_of
+from .outbox import Outbox
 from .remote import Handle
 from .tape import Called, Fetched, Microbatch, Moved, Put, Record
 from .wire import Incoming, Wire
+
+
+def received(incoming: "Future[Incoming]") -> list[torch.Tensor | None]:
+    """Wait until a payload was asked for and has arrived."""
+    return incoming.result().wait()
 
 
 class BackwardPass:
@@ -26,11 +34,12 @@ class BackwardPass:
     def __init__(
         self,
         wire: Wire,
+        outbox: Outbox,
         transfer: Callable[[], int],
         wait: Callable[[Callable[[], Any]], Any],
         in_order: GradientsInOrder | None,
     ) -> None:
-        self._wire, self._transfer, self._wait, self._in_order = wire, transfer, wait, in_order
+        self._wire, self._outbox, self._transfer, self._wait, self._in_order = wire, outbox, transfer, wait, in_order
 
     def run(
         self,
@@ -53,7 +62,7 @@ class BackwardPass:
 
     def _unwind(self, microbatch: Microbatch) -> None:
         """Replay the tape in reverse. Its records stay, because a second loss may reach them and find spent graphs."""
-        waiting: list[tuple[Put, Incoming]] = []
+        waiting: list[tuple[Put, Future[Incoming]]] = []
         replayed: list[Record] = []
         while microbatch.tape:
             record = microbatch.tape.pop()
@@ -76,9 +85,14 @@ class BackwardPass:
             return
         handle, transfer = record.handle, self._transfer()
         meta = meta_of(gradient)
-        request = AddGradient(microbatch.index, handle.number, meta, self._wire.rank, transfer)
-        self._wire.send(handle.owner, request)
-        self._wire.send_tensors(handle.owner, transfer, [meta], [gradient])
+        request = AddGradient(microbatch.index, handle.number, transfer, meta)
+        self._outbox.visit(microbatch.index, handle.owner, backward=True)
+        self._outbox.post(
+            microbatch.index,
+            handle.owner,
+            (handle.owner, request),
+            action=lambda: self._wire.send_tensors(handle.owner, transfer, [meta], [gradient]),
+        )
         handle.reached = True
 
     def _call_backward(self, microbatch: Microbatch, record: Called) -> None:
@@ -90,7 +104,9 @@ class BackwardPass:
                 "and call model.backward once."
             )
         record.spent = True
-        self._wire.send(record.owner, Backward(microbatch.index, record.number, microbatch.passes))
+        request = Backward(microbatch.index, record.number, microbatch.passes)
+        self._outbox.visit(microbatch.index, record.owner, backward=True)
+        self._outbox.post(microbatch.index, record.owner, (record.owner, request))
         for handle in record.results:
             handle.reached = False
         for handle in record.inputs:
@@ -101,27 +117,31 @@ class BackwardPass:
             return
         source, target, transfer = record.source, record.target, self._transfer()
         request = SendGradient(microbatch.index, target.number, target.meta, source.owner, transfer)
-        answer = AddGradient(microbatch.index, source.number, target.meta, target.owner, transfer)
-        self._ask_both((target.owner, request), (source.owner, answer))
+        both = (target.owner, request), (source.owner, Expect(target.meta, target.owner, transfer))
+        self._outbox.post(microbatch.index, target.owner, *both, gives=transfer)
+        self._outbox.visit(microbatch.index, source.owner, backward=True)
+        answer = AddGradient(microbatch.index, source.number, transfer)
+        self._outbox.post(microbatch.index, source.owner, (source.owner, answer), needs=[transfer])
         target.reached, source.reached = False, True
 
-    def _ask_both(self, sender: tuple[int, SendGradient], receiver: tuple[int, AddGradient]) -> None:
-        """Send both requests of a transfer directly after each other, so that all owners see the same order."""
-        self._wire.send(*sender)
-        self._wire.send(*receiver)
-
-    def _ask_gradient(self, microbatch: Microbatch, handle: Handle) -> Incoming:
+    def _ask_gradient(self, microbatch: Microbatch, handle: Handle) -> "Future[Incoming]":
         transfer = self._transfer()
         request = SendGradient(microbatch.index, handle.number, handle.meta, self._wire.rank, transfer)
-        self._wire.send(handle.owner, request)  # before the receive, as in Coordinator._fetch
         handle.reached = False
-        return self._wire.expect_tensors(handle.owner, transfer, [handle.meta])
+        return self._outbox.post(
+            microbatch.index,
+            handle.owner,
+            (handle.owner, request),  # before the receive, as in Coordinator._fetch
+            action=lambda: self._wire.expect_tensors(handle.owner, transfer, [handle.meta]),
+        )
 
-    def _continue_here(self, microbatch: Microbatch, waiting: list[tuple[Put, Incoming]]) -> None:
+    def _continue_here(self, microbatch: Microbatch, waiting: list[tuple[Put, "Future[Incoming]"]]) -> None:
         """Continue the backward pass of this rank's graph from the tensors that were sent to other ranks."""
         departures = []
+        if waiting:
+            self._outbox.visit(microbatch.index, self._wire.rank, backward=True)
         for record, incoming in waiting:
-            (gradient,) = self._wait(incoming.wait)
+            (gradient,) = self._wait(partial(received, incoming))
             if gradient is not None and record.departure is not None:
                 record.holder.add(gradient)
                 departures.append(record.departure)

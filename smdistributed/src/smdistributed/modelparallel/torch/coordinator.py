@@ -1,8 +1,7 @@
 """Runs the script's step function on pp_rank 0: one thread per microbatch, only one of which runs at a time.
 
 Calls of other ranks' modules and transfers of tensors between ranks are recorded on the microbatch's tape; the backward
-pass replays it in reverse. Both ranks of a transfer get their requests before the baton is released, so that all ranks
-see all transfers in the same order.
+pass replays it in reverse. Requests go through the outbox.
 """
 
 import itertools
@@ -10,20 +9,23 @@ import threading
 import weakref
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
-from .backward import BackwardPass
+from .backward import BackwardPass, received
 from .baton import Baton, Key
 from .gradients import GradientsInOrder
 from .in_place import as_in_one_process, input_name
 from .messages import (
     Call,
     EndMicrobatch,
+    Expect,
     Finish,
     Form,
     Hello,
@@ -35,6 +37,7 @@ from .messages import (
     current_modes,
     meta_of,
 )
+from .outbox import Outbox
 from .remote import Departure, GradientHolder, Handle, RemoteTensor, arrive, change, local, pack, unpack, version
 from .seeds import begin_stream, draw, may_draw, mixed, random_state, set_random_state
 from .server import MOST_FORMS, StepMismatch, training_of
@@ -43,6 +46,7 @@ from .tape import Called, Fetched, Microbatch, Moved, Put, Sending
 from .tensor.exchange import compare_exchanges
 from .tensor.thread import microbatch as microbatch_of_thread
 from .threads import MicrobatchThreads
+from .visits import Turn, Visit, order_of_visits
 from .wire import Poisoned, Wire
 
 MOST_RESULTS = 1 << 12
@@ -75,6 +79,10 @@ class Schedule:
     in_turn: bool
     in_order: bool
 
+    def order(self, visits: Sequence[Visit], microbatches: int) -> Mapping[int, Sequence[Turn]]:
+        """In which order the ranks run the visits."""
+        return order_of_visits(visits, microbatches, self.open_microbatches, forward_first=self.simple)
+
 
 class Coordinator:
     """Sends requests to the owners. servers: their ranks. named: the model's modules and parameters by name."""
@@ -87,11 +95,12 @@ class Coordinator:
         self._numbers, self._transfers = itertools.count(1), itertools.count(1)
         self._forms: dict[Any, tuple[int, Form]] = {}
         self._draws: dict[str, bool] = {}
-        self._unneeded: dict[int, list[tuple[int, int]]] = {server: [] for server in servers}
         self._thread = threading.local()
         self._baton = Baton(in_turn=schedule.in_turn)
         self._in_order = GradientsInOrder(local_parameters(named)) if schedule.in_order else None
-        self._backward = BackwardPass(wire, lambda: next(self._transfers), self._wait, self._in_order)
+        # With turns a microbatch must not wait for what a later one asks for.
+        self._outbox = Outbox(wire.send, None if schedule.in_turn else schedule.order)
+        self._backward = BackwardPass(wire, self._outbox, lambda: next(self._transfers), self._wait, self._in_order)
         self.went_backward = False
 
     # ---- one step ----
@@ -112,24 +121,31 @@ class Coordinator:
         if error:
             raise StepMismatch(error)
 
-    def run(self, bodies: Sequence[Callable[[], Any]], seed: int) -> list[Any]:
+    def run(self, function: str, bodies: Sequence[Callable[[], Any]], seed: int) -> list[Any]:
         """The function's result for each microbatch, with all tensors fetched. Raises the first error."""
         self._baton = Baton(in_turn=self._schedule.in_turn)
+        self._outbox.begin(function, len(bodies))
         self.went_backward = False
         if self._in_order:
             self._in_order.begin()
 
         def one(index: int, place: Key) -> Any:
-            return self._run_microbatch(Microbatch(index, mixed(seed, index)), place, bodies[index])
+            try:
+                return self._run_microbatch(Microbatch(index, mixed(seed, index)), place, bodies[index])
+            except BaseException:
+                self._outbox.flush()  # other threads may wait for what is held
+                raise
 
         threads = MicrobatchThreads(self._baton, one, len(bodies), self._schedule.open_microbatches)
         threads.run()
         if threads.errors and not isinstance(threads.errors[0], RemoteFailed):
             raise threads.errors[0]
+        self._outbox.finish()
         return threads.outputs
 
     def finish(self) -> str | None:
         """End the step on all owners; the error if one of them failed."""
+        self._outbox.flush()
         replies = []
         for server in self._servers:
             replies.append((server, self._wire.expect(server)))
@@ -168,6 +184,7 @@ class Coordinator:
         """Wait for the microbatch's turn and run the function. This thread has the baton afterwards, unless Halted."""
         self._thread.microbatch = microbatch
         self._baton.take(place)
+        self._outbox.visit(microbatch.index, self._wire.rank, backward=False)
         begin_stream(microbatch.seed)
         with microbatch_of_thread(microbatch.index):
             result = tree_map(local, body())
@@ -179,7 +196,8 @@ class Coordinator:
                     "model.backward(loss), which continues on the other partitions."
                 )
         for server in self._servers:
-            self._wire.send(server, EndMicrobatch(microbatch.index))
+            self._outbox.post(microbatch.index, server, (server, EndMicrobatch(microbatch.index)))
+        self._outbox.end(microbatch.index)
         if self._in_order:
             self._in_order.end(microbatch.index)
         microbatch.over = True
@@ -220,7 +238,6 @@ class Coordinator:
         key = (names, arguments, modes, tuple(handle.meta for handle in sending.inputs))
         known = self._forms.get(key)
         number = self._number()
-        reply = None if known else self._wire.expect(owner)
         request = Call(
             results=number,
             microbatch=microbatch.index,
@@ -228,20 +245,20 @@ class Coordinator:
             arguments=arguments,
             inputs=tuple((handle.number, want) for handle, want in zip(sending.inputs, wants, strict=True)),
             puts=tuple((handle.number, handle.meta) for handle, _ in sending.puts),
-            moves=tuple(Move(new.number, new.meta, old.owner, transfer) for old, new, transfer in sending.moves),
+            moves=tuple(Move(new.number, transfer) for _, new, transfer in sending.moves),
             transfer=next(self._transfers),
             modes=modes,
             seeds=self._seeds(microbatch, names),
             expected=known[0] if known else None,
-            free=self._take_unneeded(owner),
+            free=tuple(microbatch.unneeded.pop(owner, ())),
         )
-        self._issue(owner, request, sending)
+        reply = self._issue(owner, request, sending)
         if known:
             form = known[1]
             if not self._baton.passes(microbatch.index):
                 self._wait(lambda: None)
         else:
-            form = self._learn(key, number, self._wait(reply.wait))  # type: ignore[union-attr]
+            form = self._learn(key, number, self._wait(lambda: reply.result().wait()))
         results = self._results(microbatch, request, owner, sending.inputs, form)
         for place, at in form.changed:
             change(tensors[place], results[at])
@@ -261,14 +278,23 @@ class Coordinator:
             microbatch.calls += 1
         return tuple(seeds)
 
-    def _issue(self, owner: int, request: Call, sending: Sending) -> None:
-        """Send the requests to both ends of every transfer; all ranks see the transfers in this order."""
+    def _issue(self, owner: int, request: Call, sending: Sending) -> "Future[Any]":
+        """Post the requests to both ends of every transfer, and the call; returns its IncomingMessage if it has one."""
+        outbox, microbatch = self._outbox, request.microbatch
         for old, _, transfer in sending.moves:
-            self._wire.send(old.owner, Push(request.microbatch, old.number, old.meta, owner, transfer))
-        self._wire.send(owner, request)
-        if request.puts:
-            metas = [meta for _, meta in request.puts]
-            self._wire.send_tensors(owner, request.transfer, metas, [tensor for _, tensor in sending.puts])
+            push = Push(microbatch, old.number, old.meta, owner, transfer)
+            expect = Expect(old.meta, old.owner, transfer)
+            outbox.post(microbatch, old.owner, (old.owner, push), (owner, expect), gives=transfer)
+
+        def send_puts() -> Any:
+            if request.puts:
+                metas = [meta for _, meta in request.puts]
+                self._wire.send_tensors(owner, request.transfer, metas, [tensor for _, tensor in sending.puts])
+            return self._wire.expect(owner) if request.expected is None else None
+
+        outbox.visit(microbatch, owner, backward=self.microbatch.backward)
+        needs = [transfer for _, _, transfer in sending.moves]
+        return outbox.post(microbatch, owner, (owner, request), action=send_puts, needs=needs)
 
     def _learn(self, key: Any, number: int, form: Form | None) -> Form:
         if form is None:
@@ -281,25 +307,12 @@ class Coordinator:
         self, microbatch: Microbatch, request: Call, owner: int, inputs: list[Handle], form: Form
     ) -> list[Any]:
         grad = request.modes.grad
-        release = None if grad else self._release_callback(microbatch)
+        release = None if grad else microbatch.release
         handles = [Handle(request.results + place, owner, meta, release) for place, meta in enumerate(form.metas)]
         if grad:
             microbatch.tape.append(Called(" → ".join(request.names), owner, request.results, inputs, handles))
         device, fetch = self._wire.device, self._fetch
         return [RemoteTensor.make(handle, microbatch, device, fetch) for handle in handles]
-
-    def _release_callback(self, microbatch: Microbatch) -> Callable[[int, int], None]:
-        """A callback for a tensor that is no longer used here; the next call tells the owner to release it."""
-
-        def release(owner: int, number: int) -> None:
-            if not microbatch.over:
-                self._unneeded[owner].append((microbatch.index, number))
-
-        return release
-
-    def _take_unneeded(self, owner: int) -> tuple[tuple[int, int], ...]:
-        taken, self._unneeded[owner] = self._unneeded[owner], []
-        return tuple(taken)
 
     def _number(self) -> int:
         return next(self._numbers) * MOST_RESULTS
@@ -347,9 +360,15 @@ class Coordinator:
             raise OutsideStep("A tensor of another microbatch or step was used")
         transfer = next(self._transfers)
         # First the request: a first receive over NCCL blocks until the owner sends.
-        self._wire.send(handle.owner, Push(microbatch.index, handle.number, handle.meta, self._wire.rank, transfer))
-        incoming = self._wire.expect_tensors(handle.owner, transfer, [handle.meta])
-        (value,) = self._wait(incoming.wait)
+        push = Push(microbatch.index, handle.number, handle.meta, self._wire.rank, transfer)
+        incoming = self._outbox.post(
+            microbatch.index,
+            handle.owner,
+            (handle.owner, push),
+            action=lambda: self._wire.expect_tensors(handle.owner, transfer, [handle.meta]),
+        )
+        self._outbox.visit(microbatch.index, self._wire.rank, backward=microbatch.backward)
+        (value,) = self._wait(partial(received, incoming))
         if not handle.meta.requires_grad or torch.is_inference_mode_enabled():
             return value  # type: ignore[no-any-return]
         fetched = Fetched(handle, GradientHolder())

@@ -44,11 +44,9 @@ class Modes(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A tensor that comes from another owner and gets a new number here."""
+    """A tensor that comes from another owner and gets a new number here. An Expect announced the transfer."""
 
     number: int
-    meta: Meta
-    source: int
     transfer: int
 
 
@@ -57,7 +55,7 @@ class Call(NamedTuple):
 
     inputs: number of each tensor in the arguments, and whether it needs a gradient. puts: tensors that come with the
     call, in payload `transfer`. seeds: per module, for its random numbers. expected: an earlier call whose result has
-    the same form; None: reply with the form. free: tensors to release, by microbatch and number.
+    the same form; None: reply with the form. free: tensors of the microbatch to release.
     """
 
     results: int
@@ -71,7 +69,7 @@ class Call(NamedTuple):
     modes: Modes
     seeds: tuple[int, ...]
     expected: int | None
-    free: tuple[tuple[int, int], ...]
+    free: tuple[int, ...]
 
 
 class Form(NamedTuple):
@@ -95,6 +93,14 @@ class Push(NamedTuple):
     transfer: int
 
 
+class Expect(NamedTuple):
+    """Receive a tensor from another owner, for a later request."""
+
+    meta: Meta
+    source: int
+    transfer: int
+
+
 class Backward(NamedTuple):
     """Run the backward of a call, in one of the microbatch's backward passes."""
 
@@ -114,13 +120,12 @@ class SendGradient(NamedTuple):
 
 
 class AddGradient(NamedTuple):
-    """Receive a gradient and add it to a tensor's."""
+    """Add a received gradient to a tensor's. meta: of one that the coordinator sends; None: an Expect announced it."""
 
     microbatch: int
     number: int
-    meta: Meta
-    source: int
     transfer: int
+    meta: Meta | None = None
 
 
 class EndMicrobatch(NamedTuple):
@@ -164,7 +169,7 @@ class StepOutcome(NamedTuple):
     went_backward: bool = False
 
 
-Request = Call | Push | Backward | SendGradient | AddGradient | EndMicrobatch | Finish
+Request = Call | Push | Expect | Backward | SendGradient | AddGradient | EndMicrobatch | Finish
 
 
 def current_modes(training: bytes = b"") -> Modes:

@@ -80,7 +80,7 @@ class First:
         outputs: list[Any] = []
         error: BaseException | None = None
         try:
-            outputs = self._coordinator.run(bodies(), seed)
+            outputs = self._coordinator.run(hello.function, bodies(), seed)
             packed, tensors = pack(outputs)
         except BaseException as raised:
             error = raised

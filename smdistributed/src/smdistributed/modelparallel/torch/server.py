@@ -25,9 +25,11 @@ from .messages import (
     Backward,
     Call,
     EndMicrobatch,
+    Expect,
     Finish,
     Form,
     Hello,
+    Meta,
     Modes,
     Opening,
     Push,
@@ -98,10 +100,13 @@ class ModuleServer:
         self._in_order = GradientsInOrder(local_parameters(named)) if in_order else None
         self._forms: dict[int, Form] = {}
         self._microbatches: dict[int, MicrobatchState] = {}
+        self._expected: dict[int, Incoming] = {}
+        """Tensors from other owners that no request has used yet, by transfer."""
         self._status, self._step = ServerStatus(), 0
         self._handlers: Mapping[type, Callable[[Any, list[Incoming]], None]] = {
             Call: self._call,
             Push: self._push,
+            Expect: self._keep,
             Backward: self._backward,
             SendGradient: self._send_gradient,
             AddGradient: self._add_gradient,
@@ -110,7 +115,7 @@ class ModuleServer:
 
     def run(self, function: str, steps: int) -> tuple[StepOutcome, list[Any]]:
         """One step: how it ended, and the tensors of its outputs. StepMismatch if the ranks call different steps."""
-        self._status, self._microbatches, self._step = ServerStatus(), {}, steps
+        self._status, self._microbatches, self._expected, self._step = ServerStatus(), {}, {}, steps
         if self._in_order:
             self._in_order.begin()
         self._wire.send(self._coordinator, Hello(function, steps))
@@ -151,13 +156,19 @@ class ModuleServer:
 
     def _expect(self, request: Request) -> list[Incoming]:
         """Start to receive the payloads of a request, in the order in which they were sent."""
-        expect = self._wire.expect_tensors
-        if isinstance(request, AddGradient):
-            return [expect(request.source, request.transfer, [request.meta])]
-        if not isinstance(request, Call):
+        if isinstance(request, Expect):
+            return [self._wire.expect_tensors(request.source, request.transfer, [request.meta])]
+        metas: list[Meta] = []
+        if isinstance(request, Call):
+            metas = [meta for _, meta in request.puts]
+        elif isinstance(request, AddGradient) and request.meta is not None:
+            metas = [request.meta]
+        else:
             return []
-        puts = [expect(self._coordinator, request.transfer, [meta for _, meta in request.puts])] if request.puts else []
-        return puts + [expect(move.source, move.transfer, [move.meta]) for move in request.moves]
+        return [self._wire.expect_tensors(self._coordinator, request.transfer, metas)] if metas else []
+
+    def _keep(self, request: Expect, incoming: list[Incoming]) -> None:
+        self._expected[request.transfer] = incoming[0]
 
     def _state(self, microbatch: int) -> MicrobatchState:
         return self._microbatches.setdefault(microbatch, MicrobatchState())
@@ -172,8 +183,8 @@ class ModuleServer:
                 state.watch.step_failed(self._status.error or "", self._step)
 
     def _call(self, request: Call, incoming: list[Incoming]) -> None:
-        for microbatch, number in request.free:
-            self._state(microbatch).values.pop(number, None)
+        for number in request.free:
+            self._state(request.microbatch).values.pop(number, None)
         form = None
         try:
             self._store(request, incoming)
@@ -186,7 +197,8 @@ class ModuleServer:
 
     def _store(self, request: Call, incoming: list[Incoming]) -> None:
         values = self._state(request.microbatch).values
-        payloads = [each.wait() for each in incoming]
+        moved = [self._expected.pop(move.transfer) for move in request.moves]
+        payloads = [each.wait() for each in (*incoming, *moved)]
         numbers = [number for number, _ in request.puts] + [move.number for move in request.moves]
         for number, tensor in zip(numbers, [tensor for each in payloads for tensor in each], strict=True):
             assert tensor is not None
@@ -287,7 +299,8 @@ class ModuleServer:
 
     def _add_gradient(self, request: AddGradient, incoming: list[Incoming]) -> None:
         try:
-            self._state(request.microbatch).add_gradient(request.number, incoming[0].wait()[0])
+            (source,) = incoming or [self._expected.pop(request.transfer)]
+            self._state(request.microbatch).add_gradient(request.number, source.wait()[0])
         except (Poisoned, TransferError) as error:
             self._failed(error)
 

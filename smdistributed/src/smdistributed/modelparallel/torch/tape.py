@@ -51,18 +51,27 @@ Record = Put | Moved | Fetched | Called
 
 @dataclass
 class Microbatch:
-    """The state of a microbatch. puts, copies: tensors that other ranks have. passes: backward passes so far."""
+    """The state of a microbatch.
+
+    puts, copies: tensors that other ranks have. unneeded: numbers of tensors that are not used here any more, by owner;
+    the next call tells the owner. passes: backward passes so far.
+    """
 
     index: int
     seed: int
     tape: list[Record] = field(default_factory=list)
     puts: dict[tuple[int, int, int, bool], tuple["weakref.ref[torch.Tensor]", Handle]] = field(default_factory=dict)
     copies: dict[tuple[int, int], Handle] = field(default_factory=dict)
+    unneeded: dict[int, list[int]] = field(default_factory=dict)
     calls: int = 0
     backward: bool = False
     passes: int = 0
     over: bool = False
     random: Any = None
+
+    def release(self, owner: int, number: int) -> None:
+        """A tensor is not used here any more."""
+        self.unneeded.setdefault(owner, []).append(number)
 
 
 @dataclass
