@@ -8,6 +8,7 @@ In the forward pass no microbatch overtakes an earlier one, in whatever order th
 the microbatches in order, and running statistics equal those of one process.
 """
 
+import enum
 import itertools
 import math
 import threading
@@ -17,6 +18,16 @@ from typing import TypeVar
 
 Result = TypeVar("Result")
 Key = tuple[int, int]
+
+
+class Priority(enum.IntEnum):
+    """Which microbatch goes first.
+
+    CONTINUE: its forward pass came back, mostly for the loss, and another rank soon waits for what follows. BACKWARD:
+    its backward pass came back. BEGIN: it is new. LAST: its backward pass, if forward passes go first.
+    """
+
+    CONTINUE, BACKWARD, BEGIN, LAST = range(4)
 
 
 class Halted(BaseException):

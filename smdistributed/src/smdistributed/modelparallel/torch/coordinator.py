@@ -19,7 +19,7 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 from .backward import BackwardPass, received
-from .baton import Baton, Key
+from .baton import Baton, Key, Priority
 from .gradients import GradientsInOrder
 from .in_place import as_in_one_process, input_name
 from .messages import (
@@ -207,10 +207,11 @@ class Coordinator:
     def _wait(self, wait: Callable[[], Any]) -> Any:
         """Wait for another rank while other microbatches run."""
         microbatch = self.microbatch
-        preferred = microbatch.backward != self._schedule.simple
+        backward = Priority.LAST if self._schedule.simple else Priority.BACKWARD
+        priority = backward if microbatch.backward else Priority.CONTINUE
         microbatch.random = random_state()
         try:
-            return self._baton.wait(wait, 0 if preferred else 1, microbatch.index)
+            return self._baton.wait(wait, priority, microbatch.index)
         except Poisoned as error:
             raise RemoteFailed from error
         finally:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .baton import Baton, Halted, Key
+from .baton import Baton, Halted, Key, Priority
 from .messages import current_modes, in_modes
 from .seeds import random_state, set_random_state
 
@@ -39,7 +39,7 @@ class MicrobatchThreads:
         index = next(self._left, None)
         if index is None:
             return None
-        place = self._baton.line_up(1, index)
+        place = self._baton.line_up(Priority.BEGIN, index)
         device = torch.cuda.current_device() if torch.cuda.is_available() else None
         thread = threading.Thread(target=self._body, args=(index, place, device), daemon=True)
         self._threads.append(thread)
