@@ -216,7 +216,11 @@ CUTS: dict[str, dict[str, Any]] = {
 
 
 def overlap(shape: Shape, cut: str, microbatches: int, rounds: int) -> dict[str, Any]:
-    """Alternate one process and two partitions: seconds of both, their ratio, and the bytes sent in a step."""
+    """Alternate one process, two independent ones and two partitions.
+
+    Returns their median seconds, the medians of one process' and of two processes' time by that of the partitions, and
+    the bytes sent in a step.
+    """
     start({"partitions": 2, "microbatches": microbatches, **CUTS[cut]})
     plain, alone, batch = shape.model(), shape.model(), shape.batch()
     if cut == "coarse":
@@ -244,12 +248,12 @@ def overlap(shape: Shape, cut: str, microbatches: int, rounds: int) -> dict[str,
     before = model._wire.sent_bytes
     two()
     sent = sum(smp.allgather(model._wire.sent_bytes - before, smp.PP_GROUP))
-    times: dict[str, list[float]] = {"one": [], "two": []}
+    times: dict[str, list[float]] = {"one": [], "both": [], "two": []}
     for place in range(rounds + 1):
-        for name, function in (("one", one), ("two", two)):
+        for name, function in (("one", one), ("both", one), ("two", two)):
             smp.barrier()
             began = time.perf_counter()
-            if name == "two" or smp.rank() == 0:
+            if name != "one" or smp.rank() == 0:
                 function()
             if place:  # the first round is warm-up
                 times[name].append(time.perf_counter() - began)
@@ -257,8 +261,11 @@ def overlap(shape: Shape, cut: str, microbatches: int, rounds: int) -> dict[str,
     least = microbatches * least_bytes(calls_of(alone, model._plan, part))
     medians = {name: statistics.median(each) for name, each in times.items()}
     # The ratio is taken per round, because the machine's speed drifts by more than the measured difference.
-    speedup = statistics.median(one / two for one, two in zip(times["one"], times["two"], strict=True))
-    return {"cut": cut, "microbatches": microbatches, "sent": sent, "least": least, "speedup": speedup, **medians}
+    by_two = {
+        f"{name} by two": statistics.median(one / two for one, two in zip(times[name], times["two"], strict=True))
+        for name in ("one", "both")
+    }
+    return {"cut": cut, "microbatches": microbatches, "sent": sent, "least": least, **by_two, **medians}
 
 
 def overlaps(shape: Shape, cases: Sequence[tuple[str, int]], rounds: int) -> list[dict[str, Any]]:

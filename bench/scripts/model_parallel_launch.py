@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +23,25 @@ SIZES = {
     "words": "size of the vocabulary",
 }
 LIMIT = 3600.0
+FREED = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "2"}
+"""For glibc, which else keeps what was freed, so that a process' memory says little about what it needs."""
+KEPT = {
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 32),
+    "MALLOC_TOP_PAD_": str(1 << 28),
+    "MALLOC_ARENA_MAX": "1",
+}
+"""Memory that was freed stays with the process. Else each microbatch's thread fetches its own again in every step."""
 BODY = f"""
 sys.path.append({str(pins.ROOT)!r})
 import json, logging
 logging.disable(logging.WARNING)
-from bench.scripts import model_parallel_bert, model_parallel_ways
+from bench.scripts import model_parallel_bert, model_parallel_ways, sleeping_layers
 arguments = json.loads(os.environ["ARGUMENTS"])
 if "shape" in arguments:
     arguments["shape"] = model_parallel_bert.Shape(**arguments["shape"])
 name = arguments.pop("function")
-module = model_parallel_ways if hasattr(model_parallel_ways, name) else model_parallel_bert
+module = next(each for each in (model_parallel_ways, sleeping_layers, model_parallel_bert) if hasattr(each, name))
 result(getattr(module, name)(**arguments))
 """
 
@@ -45,18 +54,18 @@ def add_sizes(parser: argparse.ArgumentParser, **defaults: int) -> None:
         )
 
 
-def run(function: str, size: int, options: argparse.Namespace, **arguments: Any) -> list[Any]:
+def run(
+    function: str, size: int, options: argparse.Namespace, memory: Mapping[str, str] = FREED, **arguments: Any
+) -> list[Any]:
     """Call a function by name with the model's shape on `size` ranks; returns each rank's result."""
-    return call(function, size, shape={name: getattr(options, name) for name in SIZES}, **arguments)
+    return call(function, size, memory, shape={name: getattr(options, name) for name in SIZES}, **arguments)
 
 
-def call(function: str, size: int, **arguments: Any) -> list[Any]:
-    """Call a function of model_parallel_bert or model_parallel_ways on `size` ranks; returns each rank's result."""
+def call(function: str, size: int, memory: Mapping[str, str] = FREED, **arguments: Any) -> list[Any]:
+    """Call a function of model_parallel_bert, _ways or sleeping_layers on `size` ranks; returns each rank's result."""
     text = json.dumps({"function": function, **arguments})
-    # Otherwise glibc keeps what was freed, and a process' memory says little about what it needs.
-    freed = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "2"}
     with tempfile.TemporaryDirectory(prefix="berth-pipeline-") as scratch:
-        return rank_jobs.run(BODY, size, Path(scratch), limit=LIMIT, ARGUMENTS=text, **freed)
+        return rank_jobs.run(BODY, size, Path(scratch), limit=LIMIT, ARGUMENTS=text, **memory)
 
 
 def setting(name: str, words: Sequence[str], options: argparse.Namespace) -> str:
