@@ -233,7 +233,7 @@ class DistributedModel(LocalPart):
         result = StepResult([], went_backward=False)
         self._replica_buffers.before_step()
         try:
-            with state.watch.waiting(STEP, pipeline), self._explained(pipeline):
+            with state.watch.waiting(STEP, pipeline, busy=bool(self.sharded)), self._explained(pipeline):
                 result = self._pipeline.run(Hello(function, self.steps), bodies, seed)
                 compare_exchanges()
         except BaseException as error:
