@@ -244,15 +244,16 @@ class SparseWords(nn.Module):
         return F.relu(self.out(self.words(x)))
 
 
-def own_error():
-    """What a step raises if the script fails on all ranks."""
+def mistakes():
+    """What is raised if a step fails on all ranks, and if the module itself is asked for its state."""
     model, _ = fresh(**OPTIONS["sdp"])
+    state = pipeline_cases.raised(model.module.state_dict), pipeline_cases.raised(model.module.bert.state_dict)
 
     @smp.step
     def failing_step(model, *tensors):
         return model.module.qa_outputs(torch.ones(2, 3))
 
-    return pipeline_cases.raised(failing_step, model, *own_rows(0))
+    return {"own error": pipeline_cases.raised(failing_step, model, *own_rows(0)), "module's state": state}
 
 
 def sparse():
@@ -275,5 +276,5 @@ def all_features(folder):
         "outside": outside_a_step(),
         "checkpointed": checkpointed(),
         "sparse": sparse(),
-        "own error": own_error(),
+        "mistakes": mistakes(),
     }

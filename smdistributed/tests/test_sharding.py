@@ -141,8 +141,15 @@ def test_sparse_gradients_are_refused_by_name(features: list[dict[str, Any]]) ->
 
 @pytest.mark.slow
 def test_scripts_own_error_stays_as_it_is(features: list[dict[str, Any]]) -> None:
-    errors = [rank["own error"] for rank in features]
+    errors = [rank["mistakes"]["own error"] for rank in features]
     assert all(each.startswith("RuntimeError: ") and "RankLost" not in each for each in errors), errors
+
+
+@pytest.mark.slow
+def test_module_with_sharded_parameters_does_not_give_its_state(features: list[dict[str, Any]]) -> None:
+    """It would be a part, which a script might save as the whole."""
+    errors = [error for rank in features for error in rank["mistakes"]["module's state"]]
+    assert all("call state_dict() of smp.DistributedModel, on every rank" in each for each in errors), errors
 
 
 def test_owners_share_the_load() -> None:

@@ -51,6 +51,8 @@ def shard(root: nn.Module, device: torch.device) -> dict[int, nn.Parameter]:
             _agree_on_calls(module, names[module] or "the model")
             for parameter in whole:  # kept, because an optimizer may have it, but not its memory
                 parameter.data = parameter.new_empty(0)
+    for module in root.modules():
+        module.register_state_dict_pre_hook(_refuse_rows)  # type: ignore[no-untyped-call]
     after = dict(root.named_parameters())
     for name, old in before.items():
         copy_split(old, after[name])
@@ -91,6 +93,15 @@ def _tensors(output: Any) -> Iterator[torch.Tensor]:
             yield each
         elif isinstance(each, Mapping):
             yield from _tensors(list(each.values()))
+
+
+def _refuse_rows(module: nn.Module, prefix: str, keep_vars: bool) -> None:  # noqa: FBT001
+    """RuntimeError if a script asks the module itself for its state; the library asks with `keep_vars`."""
+    if not keep_vars and any(map(is_sharded, module.parameters())):
+        raise RuntimeError(
+            "The module has only this rank's rows of the parameters that sharded_data_parallel_degree shards; call "
+            "state_dict() of smp.DistributedModel, on every rank."
+        )
 
 
 def _mesh(device: torch.device) -> DeviceMesh:
