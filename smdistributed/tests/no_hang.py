@@ -333,9 +333,14 @@ JOBS = {
     "a rank updates alone": (2, updates_alone),
     "a sharded rank reads the state alone": (2, reads_state_alone),
     "a sharded rank calls one layer more": (2, calls_one_layer_more),
+    "other rows outside a step": (2, outside(once, backward(2, 8), **SPLIT)),
     "all well": (2, all_well),
 }
 NIGHTLY = {
+    "other lengths outside a step": (2, outside(backward(4, 3, 8), backward(4, 5, 8), **SPLIT)),
+    "another batch outside a step": (2, outside(once, backward(4, 8, value=2.0), prescaled_batch=True, **SPLIT)),
+    "a tensor parallel rank branches outside a step": (2, outside(once, twice, **SPLIT)),
+    "a tensor parallel rank calls the model alone": (2, outside(once, nothing, **SPLIT)),
     "a sharded rank branches outside a step": (2, outside(once, twice, **SHARDED)),
     "a sharded rank calls the model alone": (2, outside(once, nothing, **SHARDED)),
     "a sharded rank is slow": (2, is_slow),

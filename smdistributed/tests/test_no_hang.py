@@ -13,7 +13,7 @@ from tests.ports import free_port
 
 LIMIT = 15.0
 """Most seconds from the exit of a rank to the exit of all others."""
-JOBS = 34
+JOBS = 35
 """The number of jobs in no_hang.py."""
 Ended = tuple[int, float, str]
 """A rank's exit code, the time of its exit in seconds since its job began, and its output."""
@@ -123,6 +123,7 @@ TENSOR_PARALLEL = {
     "a tensor parallel server fails": "KeyError: 'the module is broken'",
     "a tensor parallel rank goes on": "RankLost: ",
     "all tensor parallel ranks go on": "RankLost: ",
+    "other rows outside a step": "in different orders or with batches of different shapes",
     "other rows": "must call the same step with batches of one shape",
     "another batch": "must call the same step with batches of one shape, and with prescaled_batch with one batch",
     "a tensor parallel rank branches": "distributed layer",
@@ -201,6 +202,10 @@ def test_sharded_rank_that_leaves_ends_the_one_that_waits(jobs: dict[str, dict[i
 
 
 OUTSIDE_A_STEP = {
+    "other lengths outside a step": "with batches of different shapes",
+    "another batch outside a step": "or with prescaled_batch with different batches",
+    "a tensor parallel rank branches outside a step": "in different orders",
+    "a tensor parallel rank calls the model alone": "in a comparison of distributed layers",
     "a sharded rank branches outside a step": "This replica runs the ",
     "a sharded rank calls the model alone": "This replica runs the ",
 }
