@@ -226,6 +226,60 @@ def other_batch(rank):
     train_step(model, torch.full((4, 8), float(rank)))
 
 
+def outside(*calls, **options):
+    """Each rank makes its own call outside a step, then all train."""
+
+    def script(rank):
+        model = trains(None, 1, **options)
+        calls[rank](model)
+        train_step(model, torch.randn(4, 8))
+
+    return script
+
+
+def backward(*shape, value=1.0):
+    """A forward and a backward pass on such a batch."""
+    return lambda model: model(torch.full(shape, value)).square().mean().backward()
+
+
+once, nothing = backward(4, 8), lambda model: None
+
+
+def twice(model):
+    """Two forward passes and a backward pass."""
+    (model(torch.ones(4, 8)).mean() + model(torch.ones(4, 8)).square().mean()).backward()
+
+
+@smp.step
+def one_layer_more_step(model, x):
+    loss = model(x).square().mean()
+    if smp.rank():
+        loss = loss + model.module.blocks[0](x).mean()
+    model.backward(loss)
+    return loss
+
+
+def calls_one_layer_more(rank):
+    """A sharded rank calls one layer more than the other."""
+    one_layer_more_step(trains(None, 1, **SHARDED), torch.randn(4, 8))
+
+
+@smp.step
+def slow_step(model, x):
+    loss = model(x).square().mean()
+    if smp.rank() == 0:
+        time.sleep(4)
+    return loss
+
+
+def is_slow(rank):
+    """A sharded rank computes for longer than others wait, and all is well."""
+    model = trains(None, 1, **SHARDED)
+    slow_step(model, torch.randn(4, 8))
+    smp.barrier()
+    train_step(model, torch.randn(4, 8))
+
+
 def other_function(rank):
     model = trains(None, 1, partitions=1, ddp=True)
     (train_step if rank == 0 else other_step)(model, torch.randn(4, 8))
@@ -278,8 +332,20 @@ JOBS = {
     "a sharded rank calls a barrier": (2, calls_barrier(1, **SHARDED)),
     "a rank updates alone": (2, updates_alone),
     "a sharded rank reads the state alone": (2, reads_state_alone),
+    "a sharded rank calls one layer more": (2, calls_one_layer_more),
+    "other rows outside a step": (2, outside(once, backward(2, 8), **SPLIT)),
     "all well": (2, all_well),
 }
+NIGHTLY = {
+    "other lengths outside a step": (2, outside(backward(4, 3, 8), backward(4, 5, 8), **SPLIT)),
+    "another batch outside a step": (2, outside(once, backward(4, 8, value=2.0), prescaled_batch=True, **SPLIT)),
+    "a tensor parallel rank branches outside a step": (2, outside(once, twice, **SPLIT)),
+    "a tensor parallel rank calls the model alone": (2, outside(once, nothing, **SPLIT)),
+    "a sharded rank branches outside a step": (2, outside(once, twice, **SHARDED)),
+    "a sharded rank calls the model alone": (2, outside(once, nothing, **SHARDED)),
+    "a sharded rank is slow": (2, is_slow),
+}
+"""Jobs that run only if NAMES has them."""
 
 
 def begin(name, size, script, port):
@@ -302,7 +368,7 @@ def begin(name, size, script, port):
 def repeated(times):
     """The jobs in the variable NAMES, each under several names."""
     names = json.loads(os.environ["NAMES"])
-    return {f"{name}, {number}": JOBS[name] for number in range(times) for name in names}
+    return {f"{name}, {number}": (JOBS | NIGHTLY)[name] for number in range(times) for name in names}
 
 
 def main(ports):

@@ -185,6 +185,25 @@ def overflows(options):
     return optimizer.overflow, same
 
 
+def some_passes_per_exchange(passes, **options):
+    """Relative differences to one process that adds up the gradients of as many steps before each update."""
+    start(sharded_data_parallel_degree=2, sdp_gradient_clipping=0, **options)
+    model = smp.DistributedModel(pipeline_models.build(KIND), backward_passes_per_step=passes)
+    optimizer, plain = smp.DistributedOptimizer(pipeline_cases.optimizer_of(model)), pipeline_models.build(KIND)
+    alone, gradients = pipeline_cases.optimizer_of(plain), []
+    for update in range(3):
+        for each in (optimizer, alone):
+            each.zero_grad()
+        for seed in range(update * passes, (update + 1) * passes):
+            train_step(model, *own_rows(seed))
+            pipeline_models.call(KIND, plain, pipeline_models.batch(KIND, seed, ROWS))[1].backward()
+        expected = {name: each.grad for name, each in plain.named_parameters()}
+        gradients.append(pipeline_cases.relative(pipeline_cases.gradients_of(model), expected))
+        for each in (optimizer, alone):
+            each.step()
+    return max(gradients), pipeline_cases.relative(model.state_dict(), plain.state_dict())
+
+
 def early():
     """The largest difference if the optimizer is created and wrapped before the model."""
     trained = []
@@ -244,15 +263,16 @@ class SparseWords(nn.Module):
         return F.relu(self.out(self.words(x)))
 
 
-def own_error():
-    """What a step raises if the script fails on all ranks."""
+def mistakes():
+    """What is raised if a step fails on all ranks, and if the module itself is asked for its state."""
     model, _ = fresh(**OPTIONS["sdp"])
+    state = pipeline_cases.raised(model.module.state_dict), pipeline_cases.raised(model.module.bert.state_dict)
 
     @smp.step
     def failing_step(model, *tensors):
         return model.module.qa_outputs(torch.ones(2, 3))
 
-    return pipeline_cases.raised(failing_step, model, *own_rows(0))
+    return {"own error": pipeline_cases.raised(failing_step, model, *own_rows(0)), "module's state": state}
 
 
 def sparse():
@@ -275,5 +295,5 @@ def all_features(folder):
         "outside": outside_a_step(),
         "checkpointed": checkpointed(),
         "sparse": sparse(),
-        "own error": own_error(),
+        "mistakes": mistakes(),
     }

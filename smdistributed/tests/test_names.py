@@ -8,7 +8,14 @@ import torch
 from torch import nn
 
 from berth.smdistributed.modelparallel.parameters import ModelParallelParameters
-from berth.smdistributed.modelparallel.torch import delay_param_initialization, model_creation, optimizers, utils
+from berth.smdistributed.modelparallel.torch import (
+    delay_param_initialization,
+    model_creation,
+    optimizers,
+    set_tensor_parallelism,
+    tensor_parallelism,
+    utils,
+)
 from berth.smdistributed.modelparallel.torch import nn as smp_nn
 from berth.smdistributed.modelparallel.torch.nn.huggingface import gpt2
 from berth.smdistributed.modelparallel.torch.state import state
@@ -33,6 +40,24 @@ def test_error_restores_default_dtype() -> None:
     with pytest.raises(KeyError), model_creation(dtype=torch.float64):
         raise KeyError
     assert torch.get_default_dtype() == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda **given: smp_nn.DistributedTransformer(num_layers=1, **given), "smp.nn.DistributedTransformer"),
+        (lambda **given: tensor_parallelism(**given), "smp.tensor_parallelism"),
+        (lambda **given: set_tensor_parallelism(nn.Linear(2, 2), **given), "smp.set_tensor_parallelism"),
+        (lambda **given: model_creation(tensor_parallelism=True, **given).__enter__(), "smp.tensor_parallelism"),
+    ],
+)
+def test_use_alibi_is_an_error(call: Any, name: str) -> None:
+    """Published scripts give it to smp.model_creation; they would train a model without position biases."""
+    with pytest.raises(TypeError, match=f"^{name} does not support use_alibi: .* leave it out or set it to false"):
+        call(use_alibi=True)
+    call(use_alibi=False)
+    with model_creation(tensor_parallelism=False, use_alibi=True):
+        nn.Linear(2, 2)
 
 
 def test_fused_layer_norm_computes_like_layer_norm_in_its_own_class() -> None:

@@ -13,7 +13,7 @@ from tests.ports import free_port
 
 LIMIT = 15.0
 """Most seconds from the exit of a rank to the exit of all others."""
-JOBS = 33
+JOBS = 35
 """The number of jobs in no_hang.py."""
 Ended = tuple[int, float, str]
 """A rank's exit code, the time of its exit in seconds since its job began, and its output."""
@@ -123,6 +123,7 @@ TENSOR_PARALLEL = {
     "a tensor parallel server fails": "KeyError: 'the module is broken'",
     "a tensor parallel rank goes on": "RankLost: ",
     "all tensor parallel ranks go on": "RankLost: ",
+    "other rows outside a step": "in different orders or with batches of different shapes",
     "other rows": "must call the same step with batches of one shape",
     "another batch": "must call the same step with batches of one shape, and with prescaled_batch with one batch",
     "a tensor parallel rank branches": "distributed layer",
@@ -183,6 +184,7 @@ def test_tensor_parallel_ranks_end_together_whatever_the_timing(tmp_path: Path) 
         ("a sharded rank calls a barrier", "in smp.barrier(WORLD)"),
         ("a rank updates alone", "in optimizer.step()"),
         ("a sharded rank reads the state alone", "in model.state_dict()"),
+        ("a sharded rank calls one layer more", "This replica runs the "),
     ],
 )
 def test_ranks_with_sharded_states_end_together(jobs: dict[str, dict[int, Ended]], job: str, words: str) -> None:
@@ -197,3 +199,28 @@ def test_ranks_with_sharded_states_end_together(jobs: dict[str, dict[int, Ended]
 @pytest.mark.slow
 def test_sharded_rank_that_leaves_ends_the_one_that_waits(jobs: dict[str, dict[int, Ended]]) -> None:
     check_waiting_rank_ends(jobs["a sharded rank leaves"])
+
+
+OUTSIDE_A_STEP = {
+    "other lengths outside a step": "with batches of different shapes",
+    "another batch outside a step": "or with prescaled_batch with different batches",
+    "a tensor parallel rank branches outside a step": "in different orders",
+    "a tensor parallel rank calls the model alone": "in a comparison of distributed layers",
+    "a sharded rank branches outside a step": "This replica runs the ",
+    "a sharded rank calls the model alone": "This replica runs the ",
+}
+"""Jobs whose ranks make different calls outside a step, and what they report."""
+SLOW = "a sharded rank is slow"
+
+
+@pytest.mark.nightly
+def test_ranks_that_differ_outside_a_step_end_together(tmp_path: Path) -> None:
+    """A rank that is only slow ends nobody."""
+    names = [*OUTSIDE_A_STEP, SLOW]
+    endings = run_jobs(tmp_path, len(names), REPEAT="1", NAMES=json.dumps(names))
+    for name, words in OUTSIDE_A_STEP.items():
+        for code, when, output in endings[f"{name}, 0"].values():
+            assert code == 1, output
+            assert words in output
+            assert when < 2 * LIMIT
+    assert [code for code, _, _ in endings[f"{SLOW}, 0"].values()] == [0, 0], endings[f"{SLOW}, 0"]

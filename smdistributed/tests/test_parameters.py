@@ -134,8 +134,8 @@ def test_option_without_effect_is_reported_unless_disabled(given: dict[str, Any]
         ("trace_device", "trace_device is an argument of smp.DistributedModel; give it there."),
         (
             "hybrid_shard_degree",
-            "hybrid_shard_degree is an option of version 2 of the library, which is not this interface; shard with "
-            "torch's own FSDP instead.",
+            "hybrid_shard_degree is an option of version 2 of the library, and this is version 1; use "
+            "sharded_data_parallel_degree.",
         ),
     ],
 )
@@ -163,8 +163,8 @@ def test_unknown_option_is_an_error(name: str, sentence: str) -> None:
         ({"tensor_parallel_degree": 2}, "tensor_parallel_degree is 2, which needs ddp; set ddp to true."),
         (
             {"tensor_parallel_degree": 4, "ddp": True},
-            "1 partitions times tensor_parallel_degree 4 do not divide the 6 ranks of this job; change the number of "
-            "partitions, of ranks per host, or of hosts.",
+            "pipeline_parallel_degree 1 times tensor_parallel_degree 4 is 4, which does not divide the 6 ranks of this "
+            "job; change a degree, the number of ranks per host, or of hosts.",
         ),
         (
             {"partitions": 3, "pipeline_parallel_degree": 1, "tensor_parallel_degree": 2, "ddp": True},
@@ -242,5 +242,6 @@ def test_all_problems_are_reported_together() -> None:
     }
     sentences = problems(given, 3)
     assert len(sentences) == 6
-    with pytest.raises(ParameterError, match=r"did you mean partitions\? Also, pipeline is 'x'"):
-        parse(given)
+    with pytest.raises(ParameterError) as caught:
+        parse(given, 3)
+    assert str(caught.value).splitlines() == ["6 options of model parallelism are wrong:", *sentences]

@@ -50,6 +50,13 @@ def test_waiting_in_different_calls_cannot_succeed() -> None:
     assert peers_after(theirs, {"rank": 1, "goes on": True}).cannot_succeed(0, mine) is None
 
 
+def test_busy_rank_is_not_waited_for_in_vain() -> None:
+    """Others may be ahead of a step with sharded parameters, but must not end."""
+    busy, theirs = Waiting(STEP, (0, 1), busy=True), {"rank": 1, "what": BARRIER, "ranks": [0, 1]}
+    assert peers_after(theirs).cannot_succeed(0, busy) is None
+    assert "Rank 1 ended without" in str(peers_after({"rank": 1, "ended": None}).cannot_succeed(0, busy))
+
+
 def test_first_waiting_rank_names_the_missing_ones() -> None:
     mine, theirs = Waiting("model.state_dict()", (0, 1, 2, 3)), {"what": "model.state_dict()", "ranks": [0, 1, 2, 3]}
     peers = peers_after({"rank": 2, **theirs}, {"rank": 3, **theirs, "what": BARRIER})

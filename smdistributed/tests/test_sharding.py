@@ -65,6 +65,21 @@ def features(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return rank_jobs.run(FEATURES, 2, tmp_path_factory.mktemp("features"), imports=["pipeline_models"])
 
 
+PASSES = """
+smp.init({"ddp": True})
+import sharding_features
+result(sharding_features.some_passes_per_exchange(3))
+"""
+
+
+@pytest.mark.nightly
+def test_gradients_of_several_steps_add_up_in_groups_of_replicas(tmp_path: Path) -> None:
+    """backward_passes_per_step on two groups of two replicas."""
+    for gradients, parameters in rank_jobs.run(PASSES, 4, tmp_path, imports=["pipeline_models"]):
+        assert gradients < 2e-6
+        assert parameters < 2e-6
+
+
 @pytest.mark.slow
 def test_rank_holds_a_part_of_parameters_and_states(features: list[dict[str, Any]]) -> None:
     """With sharded states only, a rank has all parameters and half of the states."""
@@ -141,8 +156,15 @@ def test_sparse_gradients_are_refused_by_name(features: list[dict[str, Any]]) ->
 
 @pytest.mark.slow
 def test_scripts_own_error_stays_as_it_is(features: list[dict[str, Any]]) -> None:
-    errors = [rank["own error"] for rank in features]
+    errors = [rank["mistakes"]["own error"] for rank in features]
     assert all(each.startswith("RuntimeError: ") and "RankLost" not in each for each in errors), errors
+
+
+@pytest.mark.slow
+def test_module_with_sharded_parameters_does_not_give_its_state(features: list[dict[str, Any]]) -> None:
+    """It would be a part, which a script might save as the whole."""
+    errors = [error for rank in features for error in rank["mistakes"]["module's state"]]
+    assert all("call state_dict() of smp.DistributedModel, on every rank" in each for each in errors), errors
 
 
 def test_owners_share_the_load() -> None:

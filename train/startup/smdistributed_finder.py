@@ -4,6 +4,8 @@ The finder is last on sys.meta_path, so AWS's wheel is found first; if that has 
 modelparallel), the other comes from ours. BERTH_SMDISTRIBUTED changes this: `open` puts ours first, `aws` finds only
 AWS's, and `off` neither. Therefore our folder is not on sys.path, where it would always be found. This module is loaded
 in every Python of the training image, so it imports nothing else.
+
+A script for version 2 of the model parallel library imports torch.sagemaker; if it is missing, the error says so.
 """
 
 import sys
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 VARIABLE = "BERTH_SMDISTRIBUTED"
 PACKAGE = "smdistributed"
 PARTS = tuple(f"{PACKAGE}.{part}" for part in ("dataparallel", "modelparallel", "gloo_threads", "ranks"))
+VERSION_2 = "torch.sagemaker"
 OPEN, OFF = "open", "off"
 WITHOUT = ("aws", OFF)
 
@@ -47,6 +50,8 @@ class Finder:
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
     ) -> "ModuleSpec | None":
+        if name == VERSION_2 and _importing() and _is_missing(name, path):
+            raise ModuleNotFoundError(_NO_VERSION_2, name=name)
         if name != PACKAGE and name not in PARTS:
             return None
         if self.mode in WITHOUT:
@@ -56,6 +61,18 @@ class Finder:
         from importlib.machinery import PathFinder
 
         return PathFinder.find_spec(name, [self.folder if name == PACKAGE else f"{self.folder}/{PACKAGE}"])
+
+
+_NO_VERSION_2 = (
+    f"No module named {VERSION_2!r}: it is version 2 of SageMaker's model parallel library, which is not in this "
+    "image; shard with torch's own FSDP, or use version 1: import smdistributed.modelparallel.torch as smp."
+)
+
+
+def _is_missing(name: str, path: "Sequence[str] | None") -> bool:
+    from importlib.machinery import PathFinder
+
+    return PathFinder.find_spec(name, path) is None
 
 
 def _importing() -> bool:

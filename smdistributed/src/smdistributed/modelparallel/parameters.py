@@ -22,7 +22,8 @@ class ParameterError(ValueError):
     """Invalid options; `problems` has one sentence per problem."""
 
     def __init__(self, problems: tuple[str, ...]) -> None:
-        super().__init__(" Also, ".join(problems))
+        heading = f"{len(problems)} options of model parallelism are wrong:"
+        super().__init__("\n".join(problems if len(problems) == 1 else [heading, *problems]))
         self.problems = problems
 
 
@@ -183,20 +184,18 @@ ACCEPTED: Mapping[str, tuple[Kind, str]] = {
 }
 """Option → its values, and why it has no effect here."""
 
-_VERSION_2 = (
-    "is an option of version 2 of the library, which is not this interface; shard with torch's own FSDP instead."
-)
+_VERSION_2 = "is an option of version 2 of the library, and this is version 1;"
 _MODEL_ARGUMENT = "is an argument of smp.DistributedModel; give it there."
 REFUSED: Mapping[str, str] = {
     "horovod": "is for TensorFlow, and this library is for PyTorch; use ddp instead.",
     "xla": "is for TensorFlow, and this library is for PyTorch; remove it.",
-    "hybrid_shard_degree": _VERSION_2,
-    "sm_activation_offloading": _VERSION_2,
-    "fsdp_cache_flush_warnings": _VERSION_2,
-    "allow_empty_shards": _VERSION_2,
-    "expert_parallel_degree": _VERSION_2,
-    "context_parallel_degree": _VERSION_2,
-    "random_seed": _VERSION_2,
+    "hybrid_shard_degree": f"{_VERSION_2} use sharded_data_parallel_degree.",
+    "sm_activation_offloading": f"{_VERSION_2} use offload_activations.",
+    "fsdp_cache_flush_warnings": f"{_VERSION_2} remove it.",
+    "allow_empty_shards": f"{_VERSION_2} remove it.",
+    "expert_parallel_degree": f"{_VERSION_2} remove it.",
+    "context_parallel_degree": f"{_VERSION_2} remove it.",
+    "random_seed": f"{_VERSION_2} remove it, and call torch.manual_seed.",
     "trace_device": _MODEL_ARGUMENT,
     "trace_execution_times": _MODEL_ARGUMENT,
     "backward_passes_per_step": _MODEL_ARGUMENT,
@@ -328,10 +327,15 @@ def _indivisible(parameters: ModelParallelParameters, world_size: int) -> list[s
             f"sharded_data_parallel_degree is {sharding}, which does not divide the {replicas} replicas of this job; "
             "change it, the number of ranks per host, or of hosts."
         ]
-    degrees = f"{pipeline} partitions" + (f" times tensor_parallel_degree {tensor}" if tensor > 1 else "")
+    if tensor > 1:
+        return [
+            f"pipeline_parallel_degree {pipeline} times tensor_parallel_degree {tensor} is {pipeline * tensor}, which "
+            f"does not divide the {world_size} ranks of this job; change a degree, the number of ranks per host, or of "
+            "hosts."
+        ]
     return [
-        f"{degrees} do not divide the {world_size} ranks of this job; change the number of partitions, of ranks per "
-        "host, or of hosts."
+        f"{pipeline} partitions do not divide the {world_size} ranks of this job; change the number of partitions, of "
+        "ranks per host, or of hosts."
     ]
 
 

@@ -78,3 +78,22 @@ def test_off_disables_both(installed: bool, wheel: Path) -> None:
         "ModuleNotFoundError: No module named 'smdistributed': BERTH_SMDISTRIBUTED is off, which disables AWS's "
         "wheel and berth's open implementation; unset BERTH_SMDISTRIBUTED, or set it to open."
     )
+
+
+VERSION_2 = "print(importlib.util.find_spec('torch.sagemaker')); import torch.sagemaker as tsm; print(tsm.WHOSE)"
+
+
+@pytest.mark.parametrize("chosen", ["", "open"])
+def test_version_2_of_the_library_is_imported_or_named(chosen: str, tmp_path: Path) -> None:
+    """torch.sagemaker: AWS's images add it to torch."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch/__init__.py").write_text("")
+    result = python(VERSION_2, tmp_path, chosen)
+    assert result.stdout == "None\n", "find_spec must not raise"
+    assert result.stderr.splitlines()[-1] == (
+        "ModuleNotFoundError: No module named 'torch.sagemaker': it is version 2 of SageMaker's model parallel "
+        "library, which is not in this image; shard with torch's own FSDP, or use version 1: import "
+        "smdistributed.modelparallel.torch as smp."
+    )
+    (tmp_path / "torch/sagemaker.py").write_text("WHOSE = 'AWS'")
+    assert python(VERSION_2, tmp_path, chosen).stdout.endswith("AWS\n")

@@ -7,14 +7,16 @@ Source: Amazon SageMaker developer guide, "Sharded Data Parallelism".
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
+from torch.utils._pytree import tree_leaves
 
 from .delayed import settle_parameter
-from .gradients import begin_equally
+from .gradients import agree_on_call, begin_equally
 from .groups import DP_GROUP, members, tp_size
 from .shards import is_sharded
 from .state import state
@@ -40,17 +42,66 @@ def shard(root: nn.Module, device: torch.device) -> dict[int, nn.Parameter]:
         if tp_size() == 1:  # otherwise it was done before the splits
             begin_equally(root, group)
         mesh = _mesh(device)
+        names = {module: name for name, module in root.named_modules()}
         for module in (*_layers(root), root):
             whole = [each for each in module.parameters() if not is_sharded(each)]
             for parameter in whole:
                 settle_parameter(parameter)
             fully_shard(module.to(device), mesh=mesh)
+            _agree_on_calls(module, names[module] or "the model")
             for parameter in whole:  # kept, because an optimizer may have it, but not its memory
                 parameter.data = parameter.new_empty(0)
+    for module in root.modules():
+        module.register_state_dict_pre_hook(_refuse_rows)  # type: ignore[no-untyped-call]
     after = dict(root.named_parameters())
     for name, old in before.items():
         copy_split(old, after[name])
     return {id(old): after[name] for name, old in before.items()}
+
+
+def _agree_on_calls(module: nn.Module, name: str) -> None:
+    """Let all ranks agree before each forward and each backward pass of a module that exchanges parameters in it.
+
+    Ranks that run different layers would otherwise wait for each other forever.
+    """
+
+    def before_forward(*_: Any) -> None:
+        agree_on_call(f"the forward pass of {name}")
+
+    def after_forward(_: nn.Module, __: Any, output: Any) -> None:
+        latest = -1  # backward pass, which calls the hook for each tensor of the output
+
+        def before_backward(_: torch.Tensor) -> None:
+            nonlocal latest
+            current = torch._C._current_graph_task_id()
+            if current != latest:
+                latest = current
+                agree_on_call(f"the backward pass of {name}")
+
+        for tensor in _tensors(output):
+            if tensor.requires_grad:
+                tensor.register_hook(before_backward)  # type: ignore[no-untyped-call]
+
+    module.register_forward_pre_hook(before_forward, prepend=True)  # before fully_shard's own
+    module.register_forward_hook(after_forward, prepend=True)
+
+
+def _tensors(output: Any) -> Iterator[torch.Tensor]:
+    """The tensors in a module's output, also in those of older versions of transformers."""
+    for each in tree_leaves(output):
+        if isinstance(each, torch.Tensor):
+            yield each
+        elif isinstance(each, Mapping):
+            yield from _tensors(list(each.values()))
+
+
+def _refuse_rows(module: nn.Module, prefix: str, keep_vars: bool) -> None:  # noqa: FBT001
+    """RuntimeError if a script asks the module itself for its state; the library asks with `keep_vars`."""
+    if not keep_vars and any(map(is_sharded, module.parameters())):
+        raise RuntimeError(
+            "The module has only this rank's rows of the parameters that sharded_data_parallel_degree shards; call "
+            "state_dict() of smp.DistributedModel, on every rank."
+        )
 
 
 def _mesh(device: torch.device) -> DeviceMesh:

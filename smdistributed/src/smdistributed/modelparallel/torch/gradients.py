@@ -30,6 +30,8 @@ from .watch import RankLost
 
 BUCKET = 64 << 20
 """Bytes of gradients per all-reduce."""
+_SPIN = 2e-3
+"""Seconds to wait for an agreement without sleeping; most are shorter."""
 _CLIPPING = "the clipping of gradients"
 _NONE, _DENSE, _SPARSE = range(3)
 """Kinds of gradients; the larger one wins if replicas have different kinds."""
@@ -90,13 +92,13 @@ class GradientExchange:
         if function is not None:
             self._steps += 1
             if self._passes == 1:
-                maxima = self._reduce(parameters, function, flags)
+                maxima = self._reduce(parameters, f"the step function {function}", flags)
         for parameter, earlier in zip(parameters, self._earlier, strict=True):
             if earlier is not None:
                 parameter.grad = earlier if parameter.grad is None else earlier.add_(parameter.grad)
         self._earlier = []
         if function is not None and self._passes > 1 and self._steps % self._passes == 0:
-            maxima = self._reduce(parameters, function, flags)
+            maxima = self._reduce(parameters, f"the step function {function}", flags)
         return maxima
 
     def outside_step(self, parameters: Sequence[nn.Parameter]) -> None:
@@ -105,7 +107,7 @@ class GradientExchange:
         if self._steps % self._passes == 0:
             self._reduce(parameters, "loss.backward()", ())
 
-    def _reduce(self, parameters: Sequence[nn.Parameter], function: str, flags: Sequence[int]) -> Sequence[int] | None:
+    def _reduce(self, parameters: Sequence[nn.Parameter], call: str, flags: Sequence[int]) -> Sequence[int] | None:
         group, watch = self._groups.replicas, state.watch
         if group is None or not (parameters or flags):
             return None
@@ -114,7 +116,7 @@ class GradientExchange:
             watch.waiting("the exchange of gradients between replicas", ranks),
             watch.explain_errors(ranks, replicas=True),
         ):
-            kinds, maxima = agree_on_exchange(group, function, parameters, flags)
+            kinds, maxima = agree_on_exchange(group, call, parameters, flags)
             with_kinds = list(zip(parameters, kinds, strict=True))
             if self._groups.whole is not None:
                 reduce_together([each for each in with_kinds if split_of(each[0]) is None], self._groups.whole)
@@ -208,18 +210,18 @@ def kind_of_gradient(parameter: nn.Parameter) -> int:
 
 
 def agree_on_exchange(
-    group: Members, function: str, parameters: Sequence[nn.Parameter], flags: Sequence[int]
+    group: Members, call: str, parameters: Sequence[nn.Parameter], flags: Sequence[int], spin: float = 0.0
 ) -> tuple[Sequence[int], Sequence[int]]:
     """The maxima over all replicas of each parameter's kind of gradient, and of each flag.
 
-    RankLost unless all replicas are in the same step. A replica whose step failed does not take part; the watch ends
-    the wait then.
+    RankLost unless all replicas are in the same call. A replica whose step failed does not take part; the watch ends
+    the wait then. spin: for how many seconds to wait without sleeping.
     """
-    mark = mixed(function)
+    mark = mixed(call)
     head = [state.watch.failures, -state.watch.failures, mark, -mark]
     values = torch.tensor([*head, *map(kind_of_gradient, parameters), *flags], dtype=torch.int64)
     work = dist.all_reduce(values, dist.ReduceOp.MAX, group=group.control, async_op=True)
-    state.watch.wait_for(work, group.ranks, values)
+    state.watch.wait_for(work, group.ranks, values, spin=spin)
     # A pair holds the maxima of a value and of its negative: opposite only if all replicas have the same value.
     maxima: list[int] = values.tolist()
     if maxima[0] != -maxima[1]:
@@ -231,8 +233,8 @@ def agree_on_exchange(
         )
     if maxima[2] != -maxima[3]:
         raise RankLost(
-            f"This replica runs the step function {function}, but another replica runs a different one; every replica "
-            "must call the same step functions in the same order."
+            f"This replica runs {call}, but another replica runs something else; every replica must call the same "
+            "step functions and the same layers in the same order, whatever its data."
         )
     end = len(head) + len(parameters)
     return maxima[len(head) : end], maxima[end:]
@@ -243,11 +245,12 @@ def gradients_group() -> CommGroup:
     return WORLD if state.parameters.sharded else MP_GROUP
 
 
-def agree_on_start(group: Members, function: str) -> None:
-    """RankLost unless all ranks of a sharding group begin the same step, because its layers exchange parameters."""
-    what = "the beginning of a step with sharded parameters"
+def agree_on_call(call: str) -> None:
+    """RankLost unless all replicas begin the same step or layer, because sharded layers exchange parameters."""
+    group = members(DP_GROUP)
+    what = "a step or layer with sharded parameters"
     with state.watch.waiting(what, group.ranks), state.watch.explain_errors(group.ranks, replicas=True):
-        agree_on_exchange(group, function, (), ())
+        agree_on_exchange(group, call, (), (), _SPIN)
 
 
 def clip(parameters: Iterable[nn.Parameter], max_norm: float, norm_type: float) -> float:

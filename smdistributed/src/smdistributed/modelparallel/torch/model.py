@@ -21,7 +21,7 @@ from .coordinator import OutsideStep, Schedule
 from .delayed import computed, settle_buffers, settle_parameter, share_states
 from .fully_sharded import shard
 from .gathering import gathered
-from .gradients import GradientExchange, agree_on_start, broadcast_all, clip, exchange_groups, gradients_group
+from .gradients import GradientExchange, agree_on_call, broadcast_all, clip, exchange_groups, gradients_group
 from .groups import (
     DP_GROUP,
     PP_GROUP,
@@ -228,12 +228,12 @@ class DistributedModel(LocalPart):
         parameters = [each for each in self.local_parameters() if each.requires_grad]
         if self.sharded:
             pipeline = get_world_group()
-            agree_on_start(members(DP_GROUP), function)
+            agree_on_call(f"the step function {function}")
         self._exchange.before(parameters)
         result = StepResult([], went_backward=False)
         self._replica_buffers.before_step()
         try:
-            with state.watch.waiting(STEP, pipeline), self._explained(pipeline):
+            with state.watch.waiting(STEP, pipeline, busy=bool(self.sharded)), self._explained(pipeline):
                 result = self._pipeline.run(Hello(function, self.steps), bodies, seed)
                 compare_exchanges()
         except BaseException as error:

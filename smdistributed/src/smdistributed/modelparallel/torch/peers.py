@@ -13,10 +13,14 @@ STEP = "a step function"
 
 @dataclass(frozen=True)
 class Waiting:
-    """A call in which a rank waits until each of `ranks` makes it too."""
+    """A call in which a rank waits until each of `ranks` makes it too.
+
+    busy: the rank computes most of the time, so others may wait for it in a later call.
+    """
 
     what: str
     ranks: tuple[int, ...]
+    busy: bool = False
 
 
 def mismatched_calls(me: int, mine: str, other: int, others: str) -> str:
@@ -81,7 +85,7 @@ class Peers:
                     "call the library's functions equally often and in the same order."
                 )
             other = self.waiting.get(rank)
-            if other is not None and me in other.ranks and other.what != mine.what:
+            if other is not None and me in other.ranks and other.what != mine.what and not mine.busy:
                 return mismatched_calls(me, mine.what, rank, other.what)
         return None
 

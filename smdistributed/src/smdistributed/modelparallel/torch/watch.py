@@ -69,13 +69,14 @@ class Watch:
     # ---- called by the process ----
 
     @contextmanager
-    def waiting(self, what: str, ranks: Sequence[int], *, together: bool = False) -> Iterator[None]:
+    def waiting(self, what: str, ranks: Sequence[int], *, together: bool = False, busy: bool = False) -> Iterator[None]:
         """In this context the rank waits in the call `what` for `ranks`; for the main thread only.
 
-        together: all ranks make the call at about the same time, so late ones are logged.
+        together: all ranks make the call at about the same time, so late ones are logged. busy: see `Waiting`.
         """
         before = self._mine, self._together
-        self._mine, self._together, self._missed = (Waiting(what, tuple(ranks)), time.monotonic()), together, False
+        self._mine = Waiting(what, tuple(ranks), busy), time.monotonic()
+        self._together, self._missed = together, False
         try:
             yield
         finally:
@@ -210,7 +211,7 @@ class Watch:
 
     def _report_wait(self) -> None:
         mine, now = self._waits(), time.monotonic()
-        long = mine[0] if mine and now - mine[1] > LONG_WAIT else None
+        long = mine[0] if mine and not mine[0].busy and now - mine[1] > LONG_WAIT else None
         if mine and self._together and not self._missed and now - mine[1] > PATIENCE:
             self._missed = True
             if line := self.peers.missing(self.rank, mine[0]):

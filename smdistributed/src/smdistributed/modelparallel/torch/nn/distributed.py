@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ..tensor.choice import mark_unless_disabled
+from ..tensor.choice import mark_unless_disabled, refuse_alibi
 
 _DEFAULTS: dict[str, Any] = {
     "num_layers": 12, "num_attention_heads": 32, "attention_head_size": 32, "hidden_size": 1024,
@@ -35,8 +35,7 @@ class DistributedModule(nn.Module):
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__()
-        if arguments.get("use_alibi"):
-            raise TypeError("use_alibi is not supported, because it is another model; leave it out.")
+        refuse_alibi(f"smp.nn.{type(self).__name__}", arguments)
         if "hidden_width" in arguments:  # its name in published scripts
             arguments["hidden_size"] = arguments.pop("hidden_width")
         if unknown := arguments.keys() - _DEFAULTS.keys() - _WITHOUT_EFFECT - {"use_alibi"}:

@@ -37,6 +37,8 @@ def tensor_parallelism(enabled: bool = True, **kwargs: Any) -> AbstractContextMa
 
     kwargs: of smp.nn's layers; distribute_embedding also splits embeddings.
     """
+    if enabled:
+        refuse_alibi("smp.tensor_parallelism", kwargs)
     return tagged(_TAG, Tag(enabled, embeddings=bool(kwargs.get("distribute_embedding"))))
 
 
@@ -44,8 +46,19 @@ def set_tensor_parallelism(module: nn.Module, enabled: bool = True, **kwargs: An
     """Distribute a module and its submodules, or do not. RuntimeError after smp.DistributedModel."""
     if state.model is not None:
         raise RuntimeError("The model is distributed already; call smp.set_tensor_parallelism before DistributedModel.")
+    if enabled:
+        refuse_alibi("smp.set_tensor_parallelism", kwargs)
     for each in module.modules():
         each.__dict__[_TAG] = Tag(enabled, bool(kwargs.get("distribute_embedding")), each is module)
+
+
+def refuse_alibi(called: str, arguments: Mapping[str, Any]) -> None:
+    """TypeError for use_alibi, an argument of smp.nn's layers: without it the script would train another model."""
+    if arguments.get("use_alibi"):
+        raise TypeError(
+            f"{called} does not support use_alibi: attention here has no linear biases (ALiBi), so the model would be "
+            "another one; leave it out or set it to false."
+        )
 
 
 def mark_unless_disabled(module: nn.Module) -> None:

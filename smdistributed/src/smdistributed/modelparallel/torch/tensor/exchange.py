@@ -3,19 +3,21 @@
 Every rank of the group runs the same layers on the same tensors, so all make the same exchanges in the same order. If a
 script makes them differ, gradients would be wrong without an error. So a fingerprint of the exchanges so far is
 compared before each backward pass and at the end of each microbatch, in a process group of its own: gloo aborts a
-process that gets a message of another size than it expects.
+process that gets a message of another size than it expects. Outside a step, where the ranks have agreed on nothing, it
+is compared before each exchange.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from ..groups import TP_GROUP, backend_for, exchanged, members, tp_rank, tp_size
+from ..groups import TP_GROUP, backend_for, exchanged, members, pp_size, tp_rank, tp_size
 from ..peers import STEP
 from ..seeds import mixed
 from ..state import state
+from ..step import described
 from ..watch import RankLost
 from .thread import current_microbatch
 
@@ -24,13 +26,20 @@ _SPIN = 2e-3
 
 
 class DifferentExchanges(RuntimeError):
-    """The ranks of a tensor parallel group made different exchanges."""
+    """The ranks of a tensor parallel group made different exchanges. shape: of this rank's tensor outside a step."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "The ranks of a tensor parallel group called their distributed layers in different orders, so this step's "
-            "gradients would be wrong; the step function must do the same on all of them, whatever its data."
-        )
+    def __init__(self, shape: Sequence[int] | None = None) -> None:
+        if shape is None:
+            super().__init__(
+                "The ranks of a tensor parallel group called their distributed layers in different orders, so this "
+                "step's gradients would be wrong; the step function must do the same on all of them, whatever its data."
+            )
+        else:
+            super().__init__(
+                "The ranks of a tensor parallel group called a distributed layer in different orders or with batches "
+                f"of different shapes (here a tensor of {tuple(shape)}), or with prescaled_batch with different "
+                "batches; do the same on all of them, whatever its data, and pad batches to one length."
+            )
 
 
 class Exchanges:
@@ -43,6 +52,11 @@ class Exchanges:
     def begin_step(self) -> None:
         """A step begins."""
         self._order = 0
+
+    def note_batch(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Outside a step with prescaled_batch: what the next comparison compares includes this rank's batch."""
+        if outside_a_step():
+            self._order = mixed(self._order, *described(list(tensors)))
 
     def sum(self, tensor: torch.Tensor) -> torch.Tensor:
         """The sum of the ranks' tensors."""
@@ -58,8 +72,11 @@ class Exchanges:
         self._run("gather", plain, lambda group: dist.all_gather(parts, plain, group=group, async_op=True))
         return [each.view(own.dtype) for each in parts]
 
-    def compare(self) -> None:
-        """DifferentExchanges unless all ranks made the same exchanges since the step began."""
+    def compare(self, shape: Sequence[int] | None = None) -> None:
+        """DifferentExchanges unless all ranks made the same exchanges since the step began.
+
+        shape: of the tensor that a rank is about to exchange outside a step.
+        """
         values = torch.tensor([self._order, -self._order])
         ranks = members(TP_GROUP).ranks
         with state.watch.waiting("a comparison of distributed layers", ranks), state.watch.explain_errors(ranks):
@@ -67,11 +84,14 @@ class Exchanges:
             state.watch.wait_for(work, ranks, values, spin=_SPIN)
         # The maxima of a value and of its negative are opposite only if all ranks have the same value.
         if int(values[0]) != -int(values[1]):
-            raise DifferentExchanges
+            raise DifferentExchanges(shape)
 
     def _run(self, kind: str, tensor: torch.Tensor, start: Callable[[Any], Any]) -> None:
         """Start an exchange and wait for it. RankLost if a step fails on another rank of the group."""
         self._order = mixed(self._order, kind, str(tuple(tensor.shape)), str(current_microbatch()))
+        if outside_a_step():
+            self._order = mixed(self._order, str(torch._C._current_graph_task_id() >= 0))  # whether in a backward pass
+            self.compare(tensor.shape)
         group = members(TP_GROUP)
         what = f"exchange {self._order:x} of a distributed layer"
         with state.watch.waiting(what, group.ranks), state.watch.explain_errors(group.ranks):
@@ -91,6 +111,11 @@ def make_exchanges() -> Exchanges | None:
         group = dist.new_group(list(ranks), backend="gloo")
         made = Exchanges(group) if dist.get_rank() in ranks else made
     return made
+
+
+def outside_a_step() -> bool:
+    """Whether the script calls the model without smp.step, which it can if there is one partition."""
+    return pp_size() == 1 and not state.model.in_step
 
 
 def exchanges() -> Exchanges:

@@ -20,6 +20,7 @@ from ..remote import local
 from ..stand_in import with_methods
 from ..state import state
 from ..step import with_values
+from .exchange import exchanges
 from .functions import OwnPart, Together
 from .thread import in_region, region
 
@@ -39,6 +40,9 @@ def make_region(module: nn.Module, name: str) -> None:
     first = list(signature.parameters)[1]
 
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if state.parameters.prescaled_batch:
+            tensors = (each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor))
+            exchanges().note_batch(each for each in tensors if each.grad_fn is None)
         if state.parameters.prescaled_batch or in_region():
             return plain(self, *args, **kwargs)
         named = _named(signature.bind(self, *args, **kwargs).arguments)
