@@ -81,6 +81,27 @@ def test_backward_pass_does_not_count_as_station() -> None:
     assert not baton.passes(1)
 
 
+def test_planned_turns_decide_if_there_are_any() -> None:
+    """Also between microbatches that do not wait, and however long the one waits whose turn it is."""
+    plan = [0, 1, 1, 0]
+    baton = Baton(in_turn=True, turn=lambda: plan[0] if plan else None)
+    keys = {index: baton.line_up(1, index) for index in (1, 0)}
+    baton.take(keys[0])
+    del plan[0]
+    for _ in range(2):
+        baton.give_up()
+        baton.take(keys[1])
+        del plan[0]
+        keys[1] = baton.line_up(0, 1)
+    assert baton.passes(1)  # an earlier microbatch is behind, but the plan allows it
+    keys[0] = baton.line_up(0, 0)
+    baton.give_up()
+    baton.take(keys[0])
+    plan.clear()
+    baton.give_up()
+    baton.take(keys[1])  # without a plan the first in the queue is the next
+
+
 def test_stopped_baton_raises_halted() -> None:
     baton = Baton(in_turn=False)
     baton.stop()

@@ -80,6 +80,17 @@ def test_all_is_sent_if_every_microbatch_makes_the_expected_visits(step: Step) -
     ]
 
 
+def test_the_microbatch_whose_turn_it_is(step: Step) -> None:
+    assert step.outbox.turn(1) == 0
+    step.go(0, 0)
+    step.go(0, 1)
+    assert step.outbox.turn(1) == 0
+    step.go(0, 2)
+    assert step.outbox.turn(1) == 1
+    step.outbox.flush()
+    assert step.outbox.turn(1) is None
+
+
 def test_nothing_is_held_after_an_unexpected_visit(step: Step) -> None:
     for index in range(3):
         for microbatch in range(2):

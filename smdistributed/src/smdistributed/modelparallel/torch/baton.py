@@ -1,8 +1,8 @@
 """Lets the threads of the microbatches run one at a time: only the thread with the baton runs.
 
 A thread releases the baton while it waits for another rank. The next thread is the one with the highest priority among
-those whose wait is over. With `in_turn`, for bit-equal runs, it is the one that released the baton first, even if its
-wait is not over.
+those whose wait is over. With `in_turn`, for bit-equal runs, it is the one whose turn it is in the order of visits, or
+if there is no order the one that released the baton first, even if its wait is not over.
 
 In the forward pass no microbatch overtakes an earlier one, in whatever order their replies arrive. So every module sees
 the microbatches in order, and running statistics equal those of one process.
@@ -35,10 +35,10 @@ class Halted(BaseException):
 
 
 class Baton:
-    """in_turn: the order of the threads does not depend on timing."""
+    """in_turn: the order of the threads does not depend on timing. turn: the microbatch whose turn it is, if known."""
 
-    def __init__(self, *, in_turn: bool) -> None:
-        self._in_turn, self._changed = in_turn, threading.Condition()
+    def __init__(self, *, in_turn: bool, turn: Callable[[], int | None] = lambda: None) -> None:
+        self._in_turn, self._turn, self._changed = in_turn, turn, threading.Condition()
         self._queue: set[Key] = set()
         self._next: Key | None = None
         self._passed: dict[int, int] = {}
@@ -92,7 +92,7 @@ class Baton:
     def passes(self, microbatch: int) -> bool:
         """Pass a station without waiting; False if an earlier microbatch must pass it first."""
         with self._changed:
-            free = microbatch in self._free()
+            free = self._planned() is not None or microbatch in self._free()
             if free:
                 self._pass(microbatch)
             return free
@@ -129,6 +129,10 @@ class Baton:
             least = min(least, passed)
         return free
 
+    def _planned(self) -> int | None:
+        return self._turn() if self._in_turn else None
+
     def _choose(self) -> None:
-        free = self._free()
+        planned = self._planned()
+        free = self._free() if planned is None else {planned}
         self._next = min((key for key in self._queue if key[1] in free), default=None)

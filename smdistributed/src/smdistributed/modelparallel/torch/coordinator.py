@@ -98,8 +98,7 @@ class Coordinator:
         self._thread = threading.local()
         self._baton = Baton(in_turn=schedule.in_turn)
         self._in_order = GradientsInOrder(local_parameters(named)) if schedule.in_order else None
-        # With turns a microbatch must not wait for what a later one asks for.
-        self._outbox = Outbox(wire.send, None if schedule.in_turn else schedule.order)
+        self._outbox = Outbox(wire.send, schedule.order)
         self._backward = BackwardPass(wire, self._outbox, lambda: next(self._transfers), self._wait, self._in_order)
         self.went_backward = False
 
@@ -123,8 +122,8 @@ class Coordinator:
 
     def run(self, function: str, bodies: Sequence[Callable[[], Any]], seed: int) -> list[Any]:
         """The function's result for each microbatch, with all tensors fetched. Raises the first error."""
-        self._baton = Baton(in_turn=self._schedule.in_turn)
         self._outbox.begin(function, len(bodies))
+        self._baton = Baton(in_turn=self._schedule.in_turn, turn=lambda: self._outbox.turn(self._wire.rank))
         self.went_backward = False
         if self._in_order:
             self._in_order.begin()
@@ -239,6 +238,8 @@ class Coordinator:
         key = (names, arguments, modes, tuple(handle.meta for handle in sending.inputs))
         known = self._forms.get(key)
         number = self._number()
+        if known is None and self._schedule.in_turn:
+            self._outbox.flush()  # the turns do not provide for waiting within a visit
         request = Call(
             results=number,
             microbatch=microbatch.index,

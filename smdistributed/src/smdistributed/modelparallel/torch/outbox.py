@@ -53,14 +53,12 @@ class _Owner:
 
 
 class Outbox:
-    """The requests of the step that runs. order: returns the turns by rank from visits and a number of microbatches;
-    None: requests are always sent at once.
-    """
+    """The requests of the step that runs. order: returns the turns by rank from visits and a number of microbatches."""
 
     def __init__(
         self,
         send: Callable[[int, Any], None],
-        order: Callable[[Sequence[Visit], int], Mapping[int, Sequence[Turn]]] | None,
+        order: Callable[[Sequence[Visit], int], Mapping[int, Sequence[Turn]]],
     ) -> None:
         self._send, self._order = send, order
         self._known: dict[str, list[Visit]] = {}
@@ -71,7 +69,7 @@ class Outbox:
     def begin(self, function: str, microbatches: int) -> None:
         """Begin a step."""
         self._function, self._expected = function, self._known.get(function, [])
-        turns = self._order(self._expected, microbatches) if self._order and self._expected else {}
+        turns = self._order(self._expected, microbatches) if self._expected else {}
         self._owners = {rank: _Owner(each) for rank, each in turns.items()}
         self._in_order = bool(turns)
         self._visits: dict[int, list[Visit]] = {}
@@ -94,6 +92,12 @@ class Outbox:
             if self._in_order and visits[-1:] != self._expected[len(visits) - 1 : len(visits)]:
                 self.flush()
             self._advance()
+
+    def turn(self, rank: int) -> int | None:
+        """The microbatch whose turn it is at a rank; None if there is no order, or not any more."""
+        with self._lock:
+            owner = self._owners.get(rank)
+            return owner.turns[owner.next][0] if owner and owner.next < len(owner.turns) else None
 
     def post(
         self,
