@@ -7,10 +7,10 @@ import pytest
 from berth.smdistributed.modelparallel.torch.visits import Turn, Visit, order_of_visits
 
 
-def chain(ranks: int) -> list[Visit]:
+def chain(ranks: int) -> tuple[Visit, ...]:
     """A microbatch that goes through all ranks, to the first one for the loss, and back."""
     forward = [Visit(rank, backward=False) for rank in (*range(ranks), 0)]
-    return forward + [Visit(rank, backward=True) for rank in reversed(range(ranks))]
+    return (*forward, *(Visit(rank, backward=True) for rank in reversed(range(ranks))))
 
 
 def names(visits: Sequence[Visit], turns: Sequence[Turn]) -> str:
@@ -76,7 +76,7 @@ def test_no_rank_has_more_open_microbatches_than_allowed(at_a_time: int) -> None
 
 def test_every_visit_has_one_turn_even_if_ranks_are_visited_several_times() -> None:
     forward = [Visit(rank, backward=False) for rank in (0, 2, 1, 2, 0, 1, 0)]
-    visits = forward + [Visit(each.rank, backward=True) for each in reversed(forward)]
+    visits = (*forward, *(Visit(each.rank, backward=True) for each in reversed(forward)))
     order = order_of_visits(visits, 6, 2, forward_first=False)
     assert sorted(turn for turns in order.values() for turn in turns) == [
         (microbatch, index) for microbatch in range(6) for index in range(len(visits))
@@ -86,7 +86,7 @@ def test_every_visit_has_one_turn_even_if_ranks_are_visited_several_times() -> N
 
 def test_no_microbatch_overtakes_another_one() -> None:
     """Otherwise running statistics would differ from those of one process."""
-    visits = [*chain(3)[:3], Visit(1, backward=False), *chain(3)[3:]]
+    visits = (*chain(3)[:3], Visit(1, backward=False), *chain(3)[3:])
     for turns in order_of_visits(visits, 8, 5, forward_first=False).values():
         for visit in range(len(visits)):
             own = [microbatch for microbatch, index in turns if index == visit]

@@ -81,7 +81,7 @@ class Schedule:
 
     def order(self, visits: Sequence[Visit], microbatches: int) -> Mapping[int, Sequence[Turn]]:
         """In which order the ranks run the visits."""
-        return order_of_visits(visits, microbatches, self.open_microbatches, forward_first=self.simple)
+        return order_of_visits(tuple(visits), microbatches, self.open_microbatches, forward_first=self.simple)
 
 
 class Coordinator:

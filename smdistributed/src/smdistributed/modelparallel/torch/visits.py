@@ -7,8 +7,9 @@ simulated step, in which a backward visit takes as long as two forward visits. I
 so that all transfers of all ranks have one order, as NCCL needs it.
 """
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 FORWARD, BACKWARD, STOP = 10, 20, 1
@@ -24,9 +25,10 @@ class Visit(NamedTuple):
     backward: bool
 
 
+@functools.lru_cache(maxsize=64)
 def order_of_visits(
-    visits: Sequence[Visit], microbatches: int, at_a_time: int, *, forward_first: bool
-) -> dict[int, list[Turn]]:
+    visits: tuple[Visit, ...], microbatches: int, at_a_time: int, *, forward_first: bool
+) -> Mapping[int, Sequence[Turn]]:
     """The turns of each rank, if every microbatch makes these visits.
 
     A rank that could run several visits takes a stop first, then a backward visit, and among these the earliest
