@@ -47,6 +47,36 @@ def test_trainer_with_partitions_has_losses_of_one_process(
     assert "partitions are not used" not in ran.log
 
 
+# Creates the script's model within smp.tensor_parallelism, which scripts with Trainer do not do themselves.
+SPLIT_LAYERS = """
+import smdistributed.modelparallel.torch as smp
+import transformers
+created = transformers.BertForSequenceClassification
+def split(config):
+    with smp.tensor_parallelism():
+        return created(config)
+transformers.BertForSequenceClassification = split
+"""
+COUNT_SPLIT = """
+import smdistributed.modelparallel.torch as smp
+print(f"split: {len(list(smp.state.model.distributed_modules()))} modules", flush=True)
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("code", "split"), [("", "0"), (SPLIT_LAYERS, "[1-9]")], ids=["whole layers", "split layers"])
+def test_trainer_with_partitions_and_tensor_parallel_ranks_has_losses_of_one_process(
+    user_job: Callable[..., Any], losses_of_one_process: Any, code: str, split: str
+) -> None:
+    environment = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "4", "BERTH_SMDISTRIBUTED": "open"}
+    options = {"partitions": 2, "tensor_parallel_degree": 2, "microbatches": 2, "ddp": True}
+    settings = {"mp_parameters": json.dumps(options), "batch": "16"}
+    ran = user_job({"train.py": code + TRAINER + COUNT_SPLIT}, "train.py", settings, environment=environment)
+    assert losses(ran, ranks=4) == losses_of_one_process
+    assert "2 partitions × 2 tensor parallel ranks × 1 replicas" in ran.log
+    assert re.search(rf"split: {split}\d* modules", ran.log)
+
+
 @pytest.mark.nightly
 @pytest.mark.transformers5
 def test_trainer_of_transformers_5_warns_that_partitions_are_not_used(
