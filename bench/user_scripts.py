@@ -23,7 +23,7 @@ from pathlib import Path
 
 from bench import program, report
 from bench.scripts import data, table, tensor_parallel
-from bench.scripts.table import AWS, NOT_RUN, OLDER, PACKT, Run, Script
+from bench.scripts.table import AWS, GUIDE, NOT_RUN, OLDER, PACKT, Run, Script
 from berth.common import engine
 from berth.common.errors import UserError
 from berth.images.pins import pins
@@ -70,6 +70,8 @@ def write_code(script: Script, program: str, scripts: Path, code: Path) -> tuple
     text = read_script(source)
     if not blob(source.read_bytes()).startswith(script.blob):
         raise UserError(f"{source} differs from {script.repository} at {script.source}: fetch it again.")
+    if script.block:
+        text = re.findall(r"^```\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[script.block - 1]
     texts = {script.name: text, **{name: read_script(source.parent / name) for name in script.helpers}}
     code.mkdir(parents=True)
     places = 0
@@ -80,7 +82,7 @@ def write_code(script: Script, program: str, scripts: Path, code: Path) -> tuple
         (code / name).write_text(content, "utf-8")
         # Copy only the doubles that the script imports, because transformers uses torchvision if it is installed.
         for double in DOUBLES.iterdir():
-            if script.source.startswith((AWS, PACKT)) and double.name in content:
+            if script.source.startswith((AWS, GUIDE, PACKT)) and double.name in content:
                 shutil.copytree(double, code / double.name, dirs_exist_ok=True)
     if program:
         (code / "start_script.py").write_text(program, "utf-8")

@@ -57,7 +57,7 @@ def write_tokens(folder: Path) -> None:
 
 
 def make_in_image(folder: Path, image: str) -> None:
-    """Run bench/scripts/notebook_data.py in the image, to create the folders text, image and vit."""
+    """Run bench/scripts/notebook_data.py in the image, to create the folders text, image, vit and gptj."""
     code = folder / "code"
     code.mkdir()
     (code / "make.py").write_text(Path(__file__).with_name("notebook_data.py").read_text("utf-8"), "utf-8")

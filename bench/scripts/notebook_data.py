@@ -1,4 +1,4 @@
-"""Data sets in the notebooks' own format, and a small vision transformer; bench/user_scripts.py runs this as a job.
+"""Data sets in the notebooks' own format, a small ViT and a small GPT-J; bench/user_scripts.py runs this as a job.
 
 The datasets and transformers of the training image create them; they are written to the job's model folder.
 """
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from datasets import Array3D, ClassLabel, Dataset, Features, Value
-from transformers import AutoTokenizer, ViTConfig, ViTForImageClassification
+from transformers import AutoTokenizer, GPTJConfig, GPTJForCausalLM, ViTConfig, ViTForImageClassification, set_seed
 
 ROWS = {"train": 32, "test": 16}
 SIDE = 224
@@ -44,13 +44,19 @@ def images(rows: int) -> Dataset:
 
 
 def main() -> None:
-    """Write the folders text, image and vit."""
+    """Write the folders text, image, vit and gptj."""
+    set_seed(0)
     out = Path(os.environ["SM_MODEL_DIR"])
     for name, rows in ROWS.items():
         texts(rows).save_to_disk(str(out / "text" / name))
         images(rows).save_to_disk(str(out / "image" / name))
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
     ViTForImageClassification(ViTConfig(**sizes)).save_pretrained(out / "vit")
+    tokenizer = AutoTokenizer.from_pretrained(os.environ["SM_CHANNEL_MODEL"])
+    sizes = {"n_embd": 64, "n_layer": 4, "n_head": 4, "rotary_dim": 8, "n_positions": 64}
+    no_dropout = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    GPTJForCausalLM(GPTJConfig(vocab_size=len(tokenizer), **sizes, **no_dropout)).save_pretrained(out / "gptj")
+    tokenizer.save_pretrained(out / "gptj")
 
 
 if __name__ == "__main__":

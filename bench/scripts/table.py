@@ -12,11 +12,13 @@ from typing import Any
 from berth.images.pins import pins
 
 AWS = "aws-examples"
+GUIDE = "awsdocs"
 PACKT = "packt"
 TRANSFORMERS = "transformers"
 NOTEBOOKS = "notebooks@5068b114"
 REPOSITORIES = {
     AWS: "aws/amazon-sagemaker-examples",
+    GUIDE: "awsdocs/amazon-sagemaker-developer-guide",
     PACKT: "PacktPublishing/Applied-Machine-Learning-and-High-Performance-Computing-on-AWS",
     TRANSFORMERS: "huggingface/transformers",
     "notebooks": "huggingface/notebooks",
@@ -40,13 +42,17 @@ S3 = (("sync_local_checkpoints_to_s3(local_path=", "(lambda **arguments: None)(l
 
 @dataclass(frozen=True)
 class Script:
-    """A published script: its place, other files of its folder that it needs, and replacements of its text."""
+    """A published script: its place, other files of its folder that it needs, and replacements of its text.
+
+    block: the number of the code block that is the script, if the path is a page of Markdown.
+    """
 
     source: str
     path: str
     blob: str = ""
     helpers: tuple[str, ...] = ()
     edits: tuple[tuple[str, str], ...] = ()
+    block: int = 0
 
     @property
     def repository(self) -> str:
@@ -54,7 +60,8 @@ class Script:
 
     @property
     def name(self) -> str:
-        return self.path.rpartition("/")[2]
+        name = self.path.rpartition("/")[2]
+        return "script.py" if self.block else name
 
 
 @dataclass(frozen=True)
@@ -341,7 +348,9 @@ NOT_RUN = {
     f"{AWS}@de48dae6 {PYTORCH}/model_parallel/bert/bert_example/sagemaker_smp_pretrain.py": (
         "calls apex's compiled amp_C and apex_C on gradients, and FusedLAMB"
     ),
-    f"{AWS}@f2f9985b {PYTORCH}/model_parallel/flan-t5/train.py": "it imports the package flash_attn",
+    f"{AWS}@68615341 {PYTORCH}/model_parallel/gpt-j/train_gptj_smp_tensor_parallel_script.py": (
+        "it imports smp.nn.huggingface.gptj and reads model.module.module; gpt-j/train.py, its later version, runs"
+    ),
     f"{AWS}@a75d5f25 {PYTORCH}/data_parallel/fully_sharded_data_parallel/falcon/scripts/train.py": (
         "a model of 7 billion parameters from the hub, bitsandbytes"
     ),

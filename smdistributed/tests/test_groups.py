@@ -16,6 +16,7 @@ from berth.smdistributed.modelparallel.torch import groups
 EXCHANGE = """
 smp.init({"partitions": 2, "ddp": True, "placement_strategy": "spread"})
 smp.init()
+smp.init({"pipeline_parallel_degree": 2, "ddp": True, "placement_strategy": "spread", "_match_weights": True})
 results = {name: getattr(smp, name)() for name in (
     "rank", "size", "local_rank", "local_size", "pp_rank", "pp_size", "dp_rank", "dp_size", "mp_rank", "mp_size",
     "rdp_rank", "rdp_size", "tp_rank", "tp_size", "get_pp_group", "get_mp_group", "get_dp_group", "is_initialized")}

@@ -2,6 +2,7 @@
 
 import copy
 from collections import OrderedDict, UserDict, namedtuple
+from inspect import signature
 
 import pytest
 import torch
@@ -92,3 +93,17 @@ def test_step_without_model_is_an_error() -> None:
 
     with pytest.raises(RuntimeError, match=r"before a model was wrapped; wrap it with smp\.DistributedModel"):
         train_step(torch.ones(2))
+
+
+def test_step_in_class_gets_instance_only_as_self() -> None:
+    class Loop:
+        @step
+        def without_self(model):
+            return model
+
+        @step()
+        def with_self(self, model):
+            return model
+
+    loop = Loop()
+    assert [list(signature(each).parameters) for each in (loop.without_self, loop.with_self)] == [["model"]] * 2

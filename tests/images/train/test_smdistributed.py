@@ -1,5 +1,7 @@
 """berth's open smdistributed in the training image, and transformers' Trainer in jobs that use it."""
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,8 +10,11 @@ import docker
 import pytest
 from testinfra.host import Host
 
+from bench.jobs.small import write_model
 from berth.contract.archive import unpack
+from tests.images.serve.served import Served
 from tests.images.train.conftest import IMAGE, OLDER, SCRIPTS, TRAINER, ServeModel, losses
+from tests.images.train.scripts import questions_split
 
 TWO_RANKS = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "2"}
 # The hyperparameter of SDK v2's estimator with distribution smdistributed modelparallel.
@@ -40,6 +45,36 @@ def test_trainer_with_partitions_has_losses_of_one_process(
     assert losses(ran, ranks=4) == losses_of_one_process
     assert OPEN in ran.log
     assert "partitions are not used" not in ran.log
+
+
+# Creates the script's model within smp.tensor_parallelism, which scripts with Trainer do not do themselves.
+SPLIT_LAYERS = """
+import smdistributed.modelparallel.torch as smp
+import transformers
+created = transformers.BertForSequenceClassification
+def split(config):
+    with smp.tensor_parallelism():
+        return created(config)
+transformers.BertForSequenceClassification = split
+"""
+COUNT_SPLIT = """
+import smdistributed.modelparallel.torch as smp
+print(f"split: {len(list(smp.state.model.distributed_modules()))} modules", flush=True)
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("code", "split"), [("", "0"), (SPLIT_LAYERS, "[1-9]")], ids=["whole layers", "split layers"])
+def test_trainer_with_partitions_and_tensor_parallel_ranks_has_losses_of_one_process(
+    user_job: Callable[..., Any], losses_of_one_process: Any, code: str, split: str
+) -> None:
+    environment = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "4", "BERTH_SMDISTRIBUTED": "open"}
+    options = {"partitions": 2, "tensor_parallel_degree": 2, "microbatches": 2, "ddp": True}
+    settings = {"mp_parameters": json.dumps(options), "batch": "16"}
+    ran = user_job({"train.py": code + TRAINER + COUNT_SPLIT}, "train.py", settings, environment=environment)
+    assert losses(ran, ranks=4) == losses_of_one_process
+    assert "2 partitions × 2 tensor parallel ranks × 1 replicas" in ran.log
+    assert re.search(rf"split: {split}\d* modules", ran.log)
 
 
 @pytest.mark.nightly
@@ -91,3 +126,45 @@ def test_cpu_image_serves_full_checkpoint_of_two_partitions(
     status, answer, _ = served.ask({"question": "Where is it?", "context": "It is in the house by the sea."})
     assert (status, answer["answer"]) == (200, "by the sea")
     assert answer["score"] > 0.9
+
+
+@pytest.mark.nightly
+def test_split_model_answers_like_model_of_one_process(
+    user_job: Callable[..., Any], pretrained: Path, tmp_path: Path, serve_model: ServeModel
+) -> None:
+    """Two partitions × two tensor parallel ranks, which have one and two of the three heads, and unequal answers."""
+    model = write_model(tmp_path / "initial", pretrained, layers=2, hidden=48, heads=3)
+    options = {
+        **{"partitions": 2, "tensor_parallel_degree": 2, "microbatches": 2, "ddp": True},
+        **{"auto_partition": False, "default_partition": 0},
+    }
+    four_ranks = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "4"}
+    files = {"train.py": (SCRIPTS / "questions_split.py").read_text()}
+    ways: list[tuple[str, dict[str, str], dict[str, str], str]] = [
+        ("one-process", {}, {}, "one process, loss"),
+        ("split", {"mp_parameters": json.dumps(options)}, four_ranks, r"2 partitions × 2 tensor ranks, [1-9]\d* split"),
+    ]
+    answers = []
+    for way, settings, environment, printed in ways:
+        settings |= {"way": way, "model": "/opt/ml/input/data/model"}
+        ran = user_job(files, "train.py", settings, model=model, environment=environment)
+        assert ran.outcome.exit_code == 0, ran.log
+        assert re.search(f"trained: {printed}", ran.log)
+        unpack(ran.outcome.model_archive, tmp_path / way)
+        answers.append(ask_split_questions(serve_model(tmp_path / way)))
+    one_process, four = answers
+    assert [answer["answer"] for answer in four] == [answer["answer"] for answer in one_process]
+    assert [answer["score"] for answer in four] == pytest.approx([answer["score"] for answer in one_process], abs=1e-5)
+    assert len({answer["answer"] for answer in four}) > 4, "the model must have learnt several answers"
+
+
+def ask_split_questions(served: Served) -> list[dict[str, Any]]:
+    """The three best answers to each question of questions_split.py, one after the other."""
+    answers = []
+    for question in questions_split.ANSWERS:
+        inputs = {"question": question, "context": questions_split.CONTEXT}
+        body = json.dumps({"inputs": inputs, "parameters": {"top_k": 3}}).encode()
+        status, best, _ = served.request("/invocations", body)
+        assert status == 200, best
+        answers += best
+    return answers

@@ -10,7 +10,7 @@ Source: SageMaker Python SDK, doc/api/training/smd_model_parallel_general.rst.
 import difflib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from typing import Any
 
@@ -29,8 +29,9 @@ class ParameterError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelParallelParameters:
-    """The checked options of a job. remarks: log lines, such as one per accepted option without effect.
+    """The checked options of a job.
 
+    remarks: log lines, such as one per accepted option without effect. Options with other remarks are equal.
     default_partition: for modules that no `smp.partition` assigns; None with the automatic partition.
     active_microbatches: how many microbatches may be open at a time; None: all with the pipeline `simple`, else
     pipeline_parallel_degree + 2.
@@ -57,7 +58,7 @@ class ModelParallelParameters:
     shard_optimizer_state: bool = False
     offload_activations: bool = False
     ddp_dist_backend: str = "auto"
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def partitions(self) -> int:

@@ -169,7 +169,8 @@ def step(
 
         return merged(model.run_step(function.__qualname__, bodies, functools.partial(described, bound.arguments)))
 
-    return wrapper
+    # Classes of published scripts have steps without `self`, which they call as `self.train_step(…)`.
+    return wrapper if "self" in signature.parameters else staticmethod(wrapper)
 
 
 def described(arguments: Any) -> list[str]:

@@ -1,0 +1,1 @@
+"""A double of flash_attn 1."""
