@@ -50,12 +50,12 @@ def test_trainer_with_partitions_has_losses_of_one_process(
 # Creates the script's model within smp.tensor_parallelism, which scripts with Trainer do not do themselves.
 SPLIT_LAYERS = """
 import smdistributed.modelparallel.torch as smp
-import transformers
-created = transformers.BertForSequenceClassification
+from transformers.models.bert import modeling_bert
+created = modeling_bert.BertForSequenceClassification
 def split(config):
     with smp.tensor_parallelism():
         return created(config)
-transformers.BertForSequenceClassification = split
+modeling_bert.BertForSequenceClassification = split  # transformers imports its names from there, when they are used
 """
 COUNT_SPLIT = """
 import smdistributed.modelparallel.torch as smp
