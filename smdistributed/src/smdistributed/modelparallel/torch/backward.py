@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from .gradients import GradientsInOrder
-from .messages import AddGradient, Backward, Expect, SendGradient, meta_of
+from .messages import AddGradient, Backward, SendGradient, meta_of
 from .outbox import Outbox
 from .remote import Handle
 from .tape import Called, Fetched, Microbatch, Moved, Put, Record
@@ -117,8 +117,7 @@ class BackwardPass:
             return
         source, target, transfer = record.source, record.target, self._transfer()
         request = SendGradient(microbatch.index, target.number, target.meta, source.owner, transfer)
-        both = (target.owner, request), (source.owner, Expect(target.meta, target.owner, transfer))
-        self._outbox.post(microbatch.index, target.owner, *both, gives=transfer)
+        self._outbox.transfer(target.owner, request)
         self._outbox.visit(microbatch.index, source.owner, backward=True)
         answer = AddGradient(microbatch.index, source.number, transfer)
         self._outbox.post(microbatch.index, source.owner, (source.owner, answer), needs=[transfer])
@@ -128,12 +127,7 @@ class BackwardPass:
         transfer = self._transfer()
         request = SendGradient(microbatch.index, handle.number, handle.meta, self._wire.rank, transfer)
         handle.reached = False
-        return self._outbox.post(
-            microbatch.index,
-            handle.owner,
-            (handle.owner, request),  # before the receive, as in Coordinator._fetch
-            action=lambda: self._wire.expect_tensors(handle.owner, transfer, [handle.meta]),
-        )
+        return self._outbox.fetch(handle.owner, request, self._wire.expect_tensors)
 
     def _continue_here(self, microbatch: Microbatch, waiting: list[tuple[Put, "Future[Incoming]"]]) -> None:
         """Continue the backward pass of this rank's graph from the tensors that were sent to other ranks."""

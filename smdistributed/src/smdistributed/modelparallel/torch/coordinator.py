@@ -10,6 +10,7 @@ import weakref
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,7 +26,6 @@ from .in_place import as_in_one_process, input_name
 from .messages import (
     Call,
     EndMicrobatch,
-    Expect,
     Finish,
     Form,
     Hello,
@@ -132,7 +132,8 @@ class Coordinator:
             try:
                 return self._run_microbatch(Microbatch(index, mixed(seed, index)), place, bodies[index])
             except BaseException:
-                self._outbox.flush()  # other threads may wait for what is held
+                with suppress(Exception):  # this error came first
+                    self._outbox.flush()  # other threads may wait for what is held
                 raise
 
         threads = MicrobatchThreads(self._baton, one, len(bodies), self._schedule.open_microbatches)
@@ -284,9 +285,7 @@ class Coordinator:
         """Post the requests to both ends of every transfer, and the call; returns its IncomingMessage if it has one."""
         outbox, microbatch = self._outbox, request.microbatch
         for old, _, transfer in sending.moves:
-            push = Push(microbatch, old.number, old.meta, owner, transfer)
-            expect = Expect(old.meta, old.owner, transfer)
-            outbox.post(microbatch, old.owner, (old.owner, push), (owner, expect), gives=transfer)
+            outbox.transfer(old.owner, Push(microbatch, old.number, old.meta, owner, transfer))
 
         def send_puts() -> Any:
             if request.puts:
@@ -361,14 +360,8 @@ class Coordinator:
         if tensor.microbatch is not microbatch:
             raise OutsideStep("A tensor of another microbatch or step was used")
         transfer = next(self._transfers)
-        # First the request: a first receive over NCCL blocks until the owner sends.
         push = Push(microbatch.index, handle.number, handle.meta, self._wire.rank, transfer)
-        incoming = self._outbox.post(
-            microbatch.index,
-            handle.owner,
-            (handle.owner, push),
-            action=lambda: self._wire.expect_tensors(handle.owner, transfer, [handle.meta]),
-        )
+        incoming = self._outbox.fetch(handle.owner, push, self._wire.expect_tensors)
         self._outbox.visit(microbatch.index, self._wire.rank, backward=microbatch.backward)
         (value,) = self._wait(partial(received, incoming))
         if not handle.meta.requires_grad or torch.is_inference_mode_enabled():

@@ -16,7 +16,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from .messages import Expect, Meta, Push, SendGradient
 from .visits import Turn, Visit
+from .wire import Incoming
 
 
 @dataclass
@@ -71,7 +73,6 @@ class Outbox:
         self._function, self._expected = function, self._known.get(function, [])
         turns = self._order(self._expected, microbatches) if self._expected else {}
         self._owners = {rank: _Owner(each) for rank, each in turns.items()}
-        self._in_order = bool(turns)
         self._visits: dict[int, list[Visit]] = {}
         self._over: set[int] = set()
         self._given: set[int] = set()
@@ -89,7 +90,7 @@ class Outbox:
             if visits and visits[-1] == (rank, backward):
                 return
             visits.append(Visit(rank, backward))
-            if self._in_order and visits[-1:] != self._expected[len(visits) - 1 : len(visits)]:
+            if self._owners and visits[-1:] != self._expected[len(visits) - 1 : len(visits)]:
                 self.flush()
             self._advance()
 
@@ -115,7 +116,7 @@ class Outbox:
         with self._lock:
             self._count += 1
             item = _Item(self._count, messages, action, gives, needs)
-            turn = self._last_turn(microbatch, owner) if self._in_order else None
+            turn = self._last_turn(microbatch, owner) if self._owners else None
             if turn is None:
                 self._release(item)
             else:
@@ -127,11 +128,31 @@ class Outbox:
                 self._advance()
             return item.done
 
+    def transfer(self, source: int, request: Push | SendGradient) -> None:
+        """Let an owner send a tensor to another one."""
+        expect = Expect(request.meta, source, request.transfer)
+        both = (source, request), (request.destination, expect)
+        self.post(request.microbatch, source, *both, gives=request.transfer)
+
+    def fetch(
+        self, owner: int, request: Push | SendGradient, expect: Callable[[int, int, Sequence[Meta]], Incoming]
+    ) -> "Future[Incoming]":
+        """Let an owner send a tensor to this rank. expect: starts to receive it.
+
+        First the request: a first receive over NCCL blocks until the owner sends.
+        """
+        return self.post(
+            request.microbatch,
+            owner,
+            (owner, request),
+            action=lambda: expect(owner, request.transfer, [request.meta]),
+        )
+
     def end(self, microbatch: int) -> None:
         """The microbatch is over."""
         with self._lock:
             self._over.add(microbatch)
-            if self._in_order and self._visits.get(microbatch) != self._expected:
+            if self._owners and self._visits.get(microbatch) != self._expected:
                 self.flush()
             self._advance()
 
@@ -139,9 +160,18 @@ class Outbox:
         """Send everything at once, also what comes later."""
         with self._lock:
             waiting = [each for owner in self._owners.values() for each in (*owner.held.values(), *owner.open.values())]
-            self._in_order, self._owners = False, {}
+            self._owners = {}
+            failure = None
             for item in sorted((item for each in waiting for item in each), key=lambda item: item.number):
-                self._release(item)
+                if failure is not None:
+                    item.done.set_exception(failure)
+                    continue
+                try:
+                    self._release(item)
+                except BaseException as error:
+                    failure = error
+            if failure is not None:
+                raise failure
 
     def _last_turn(self, microbatch: int, owner: int) -> Turn | None:
         visits = self._visits.get(microbatch, ())
