@@ -81,10 +81,12 @@ def test_process_without_launcher_is_a_world_of_one(tmp_path: Path) -> None:
         (None, "", {}),
         (None, '{"partitions": 2}', {"partitions": 2}),
         (None, json.dumps('{"partitions": 2}'), {"partitions": 2}),
-        ({"microbatches": 4}, '{"partitions": 2}', {"microbatches": 4}),
+        ({"microbatches": 4}, '{"partitions": 2}', {"microbatches": 4, "partitions": 2}),
+        ({"partitions": 4, "ddp": True}, '{"partitions": 2}', {"partitions": 2, "ddp": True}),
+        ({"pipeline_parallel_degree": 1, "ddp": True}, '{"partitions": 2}', {"partitions": 2, "ddp": True}),
     ],
 )
-def test_arguments_of_init_override_options_of_the_job(
+def test_options_of_the_job_override_arguments_of_init(
     arguments: dict[str, int] | None, text: str | None, expected: dict[str, int]
 ) -> None:
     assert groups.requested(arguments, {} if text is None else {groups.VARIABLE: text}) == expected

@@ -11,7 +11,7 @@ import enum
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,12 +21,15 @@ from torch._C._distributed_c10d import HashStore
 from ...gloo_threads import wait_at_exit
 from ...ranks import launch_variables
 from ..parameters import ModelParallelParameters, ParameterError, parse
+from .late_weights import split_requested
 from .peers import mismatched_calls
 from .state import Members, state
 from .topology import Topology
 from .watch import RankLost, connect
 
 VARIABLE = "SM_HP_MP_PARAMETERS"
+DEGREES = {"partitions", "pipeline_parallel_degree"}
+"""Two names of one option."""
 _PAIR = "smp.send or smp.broadcast, with smp.recv_from"
 
 
@@ -62,10 +65,12 @@ class SMPNotInitialized(RuntimeError):
         super().__init__("The model parallel library is not initialized; call smp.init() first.")
 
 
-def requested(config: Mapping[str, Any] | None, environ: Mapping[str, str]) -> Mapping[str, Any]:
-    """The unchecked options: those passed to `init`, else the job's, else none; pure."""
-    if config is not None:
-        return config
+def requested(config: Mapping[str, Any] | None, environ: Mapping[str, str]) -> dict[str, Any]:
+    """The unchecked options: the job's, and those passed to `init` that the job does not set; pure.
+
+    Published scripts, such as AWS's example for GPT-J, rely on this: their own options are the defaults of their
+    arguments, and the notebook sets other ones.
+    """
     text = environ.get(VARIABLE) or "{}"
     try:
         options = json.loads(text)
@@ -74,13 +79,23 @@ def requested(config: Mapping[str, Any] | None, environ: Mapping[str, str]) -> M
         options = None
     if not isinstance(options, dict):
         raise ParameterError((f"{VARIABLE} is {text!r}, which is not a JSON object; set it to one, like {{}}.",))
-    return options
+    set_by_job = options.keys() | (DEGREES if options.keys() & DEGREES else set())
+    return {**{name: value for name, value in (config or {}).items() if name not in set_by_job}, **options}
+
+
+def _overridden(config: Mapping[str, Any] | None, options: Mapping[str, Any]) -> list[str]:
+    """A line per option of `init` whose value the job replaced; pure."""
+    return [
+        f"the job's options replace {name}={value!r} of smp.init"
+        for name, value in (config or {}).items()
+        if name not in options or options[name] != value
+    ]
 
 
 def init(config: Mapping[str, Any] | None = None) -> None:
     """Read the options, join the other ranks and create the groups. Every rank calls it; a second call does nothing.
 
-    config: the options; None: those of the job. ParameterError with all problems of the options.
+    config: options that the job may override. ParameterError with all problems of the options.
     """
     if state.initialized:
         _same_again(config)
@@ -89,6 +104,7 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     options = requested(config, os.environ)
     _join_world(parse(options).ddp_dist_backend)
     parameters = parse(options, dist.get_world_size())
+    state.split_backward = split_requested(os.environ, parameters)
     topology = Topology(
         dist.get_world_size(),
         parameters.pipeline_parallel_degree,
@@ -102,11 +118,11 @@ def init(config: Mapping[str, Any] | None = None) -> None:
         size = topology.world_size
         state.watch = connect(dist.get_rank(), size, os.environ["MASTER_ADDR"], lambda obj: allgather(obj, WORLD))
     if dist.get_rank() == 0:
-        _announce(parameters, topology)
+        _announce(parameters, topology, _overridden(config, options))
 
 
 def _same_again(config: Mapping[str, Any] | None) -> None:
-    if config is not None and parse(config, state.topology.world_size) != state.parameters:
+    if config is not None and parse(requested(config, os.environ), state.topology.world_size) != state.parameters:
         raise RuntimeError(
             "smp.init was called before with other parameters, which stay in effect; call it once, with those you want."
         )
@@ -163,11 +179,12 @@ def _make_group(ranks: tuple[int, ...], world_size: int) -> Members:
     )
 
 
-def _announce(parameters: ModelParallelParameters, topology: Topology) -> None:
+def _announce(parameters: ModelParallelParameters, topology: Topology, overridden: Sequence[str]) -> None:
     lines = [
         f"open implementation, not AWS's library: {topology.pp} partitions × "
         f"{f'{topology.tp} tensor parallel ranks × ' if topology.tp > 1 else ''}{topology.rdp} replicas "
         f"({parameters.placement_strategy}), {parameters.microbatches} microbatches, {parameters.pipeline}",
+        *overridden,
         *parameters.remarks,
     ]
     for line in lines:
