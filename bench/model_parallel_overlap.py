@@ -14,7 +14,8 @@ at most 5 % more than the least bytes.
 "Split backward": the partitions with SMP_SPLIT_BACKWARD=1, in the same rounds. Gain: the median saving of time by it.
 
 A second table has layers that sleep, 0.05 s forward and 0.1 s backward, one per partition. It shows what is lost by the
-order in which the ranks work and by messages, without what cores share.
+order in which the ranks work and by messages, without what cores share. A third table has the time to post control
+messages that nobody reads yet; with the number of messages it must not grow faster than by MOST_POSTING.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,6 +44,8 @@ COLUMNS = [
 SLEEPING, SLEEPING_ROUNDS = (2, 4, 8), 5
 FORWARD, BACKWARD = 0.05, 0.1
 """Seconds of each layer of bench.scripts.sleeping_layers, which only ranks can import."""
+POSTED, MOST_POSTING = (1_000, 4_000), 5
+"""Numbers of control messages, and the largest ratio of their times."""
 SLEEPING_COLUMNS = ["sleeping partitions", "m", "ideal, s", "interleaved, s (of the ideal)", "simple, s (of the ideal)"]
 
 
@@ -121,11 +124,16 @@ def main(words: Sequence[str]) -> int:
         "overlaps", PARTITIONS, options, model_parallel_launch.KEPT, cases=cases, rounds=options.rounds
     )[0]
     slept = [sleeping(partitions, max(counts), min(options.rounds, SLEEPING_ROUNDS)) for partitions in SLEEPING]
+    posted = model_parallel_launch.call("posting", 2, counts=POSTED, rounds=options.rounds)[0]
     problems = missed(results)
+    if posted[1] > MOST_POSTING * posted[0]:
+        problems.append(f"posting {POSTED[1]:,} messages takes {posted[1] / posted[0]:.1f} times {POSTED[0]:,}")
     verdict = f"Missed: {'; '.join(problems)}." if problems else "All targets are met."
     machine = model_parallel_launch.setting("model_parallel_overlap", words, options)
     setting = f"{machine} Medians of {options.rounds} rounds. {verdict}"
-    tables = *report.table(COLUMNS, table(results)), "", *report.table(SLEEPING_COLUMNS, slept)
+    tables = *report.table(COLUMNS, table(results)), "", *report.table(SLEEPING_COLUMNS, slept), ""
+    messages = [report.row(f"{count:,}", f"{1e3 * each:.1f}") for count, each in zip(POSTED, posted, strict=True)]
+    tables = *tables, *report.table(["control messages", "posted in, ms"], messages)
     print(report.page("Overlap of partitions", [setting], *tables))
     return 1 if problems else 0
 

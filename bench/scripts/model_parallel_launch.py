@@ -36,12 +36,13 @@ BODY = f"""
 sys.path.append({str(pins.ROOT)!r})
 import json, logging
 logging.disable(logging.WARNING)
-from bench.scripts import model_parallel_bert, model_parallel_ways, sleeping_layers
+from bench.scripts import control_messages, model_parallel_bert, model_parallel_ways, sleeping_layers
 arguments = json.loads(os.environ["ARGUMENTS"])
 if "shape" in arguments:
     arguments["shape"] = model_parallel_bert.Shape(**arguments["shape"])
 name = arguments.pop("function")
-module = next(each for each in (model_parallel_ways, sleeping_layers, model_parallel_bert) if hasattr(each, name))
+modules = control_messages, model_parallel_ways, sleeping_layers, model_parallel_bert
+module = next(each for each in modules if hasattr(each, name))
 result(getattr(module, name)(**arguments))
 """
 
@@ -62,7 +63,7 @@ def run(
 
 
 def call(function: str, size: int, memory: Mapping[str, str] = FREED, **arguments: Any) -> list[Any]:
-    """Call a function of model_parallel_bert, _ways or sleeping_layers on `size` ranks; returns each rank's result."""
+    """Call a function of the modules that BODY imports on `size` ranks; returns each rank's result."""
     text = json.dumps({"function": function, **arguments})
     with tempfile.TemporaryDirectory(prefix="berth-pipeline-") as scratch:
         return rank_jobs.run(BODY, size, Path(scratch), limit=LIMIT, ARGUMENTS=text, **memory)

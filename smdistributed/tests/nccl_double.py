@@ -16,6 +16,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -182,6 +183,27 @@ class NcclDouble(dist.ProcessGroup):
 
         return self._start(run, received)
 
+    def _into(self, name, output, own, options):
+        """Start a collective operation from one tensor into another."""
+        with mode_off():
+            STREAM.read([own])
+            copy, received = own.clone(), torch.empty_like(output)
+            _spoil(output)
+
+        def run():
+            getattr(self._gloo, name)(received, copy, options).wait()
+            return [received]
+
+        return self._start(run, [output])
+
+    def all_gather_single(self, output, own, options):
+        """Every rank's tensor on all ranks, one after the other in one tensor."""
+        return self._into("_allgather_base", output, own, options)
+
+    def reduce_scatter_single(self, output, own, options):
+        """This rank's part of the sum of all ranks' tensors."""
+        return self._into("_reduce_scatter_base", output, own, options)
+
     def send(self, tensors, destination, tag):
         """Send to a rank. The tensor is read when the operation runs."""
         with mode_off():
@@ -222,6 +244,14 @@ def _in_mode(run):
     return runs
 
 
+def _gather(tensor, gather_dim, group, tag=""):
+    """DTensor's all-gather, whose own form needs a process group in C++."""
+    group = dist.distributed_c10d._resolve_process_group(functional._resolve_group_name(group, tag))
+    parts = [torch.empty_like(tensor) for _ in range(group.size())]
+    dist.all_gather(parts, tensor.contiguous(), group=group)
+    return torch.cat(parts, gather_dim)
+
+
 def register():
     """Make the backend known, and let all threads of this process wait where they read."""
     global STREAM
@@ -230,4 +260,5 @@ def register():
         setattr(torch.Tensor, name, _reading(getattr(torch.Tensor, name)))
     threading.Thread.run = _in_mode(threading.Thread.run)
     ReadsWait().__enter__()
+    functional.all_gather_single = _gather
     dist.Backend.register_backend(NAME, NcclDouble, devices=["cpu"])

@@ -14,7 +14,7 @@ from transformers.pytorch_utils import Conv1D
 from berth.smdistributed.modelparallel.parameters import ModelParallelParameters, ParameterError
 from berth.smdistributed.modelparallel.torch.late_weights import VARIABLE, LateWeights, split_requested
 
-OPENING = """
+COUNTED = """
 import logging
 logging.disable(logging.WARNING)
 smp.init({"partitions": 2, "microbatches": 2, "ddp": True})
@@ -27,13 +27,13 @@ def counted(self, microbatch=None, original=LateWeights.compute_one):
     return computed
 LateWeights.compute_one = counted
 """
-TWO = f"""{OPENING}
+TWO = f"""{COUNTED}
 cases = [
     ("bert", dict(microbatches=4), False), ("gpt2", dict(microbatches=2), False),
     ("roberta", dict(microbatches=4, pipeline="simple"), True),
 ]
 """
-FOUR = f"""{OPENING}
+FOUR = f"""{COUNTED}
 cases = [
     ("bert", dict(microbatches=4, partitions=4), False), ("vit", dict(microbatches=2, ddp=True), False),
     ("skips", dict(microbatches=4, partitions=4), False),
@@ -49,7 +49,12 @@ equal = [
 ]
 result((equal, len(layers)))
 """
-SIZES = [pytest.param(2, TWO, id="2 ranks"), pytest.param(4, FOUR, id="4 ranks", marks=pytest.mark.nightly)]
+GLOO, NCCL_DOUBLE = rank_jobs.OPENING, rank_jobs.OVER_NCCL_DOUBLE
+JOBS = [
+    pytest.param(2, TWO, GLOO, id="2 ranks"),
+    pytest.param(4, FOUR, GLOO, id="4 ranks", marks=pytest.mark.nightly),
+    pytest.param(4, FOUR, NCCL_DOUBLE, id="4 ranks, NCCL's double", marks=pytest.mark.nightly),
+]
 
 
 class Block(nn.Module):
@@ -120,9 +125,9 @@ def test_other_values_and_a_deterministic_server_are_refused(value: str, options
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("size", "body"), SIZES)
-def test_split_pipelines_equal_one_process(size: int, body: str, tmp_path: Path) -> None:
-    ranks = rank_jobs.run(body + RUN, size, tmp_path, imports=["pipeline_models"], **{VARIABLE: "1"})
+@pytest.mark.parametrize(("size", "body", "opening"), JOBS)
+def test_split_pipelines_equal_one_process(size: int, body: str, opening: str, tmp_path: Path) -> None:
+    ranks = rank_jobs.run(body + RUN, size, tmp_path, opening, imports=["pipeline_models"], **{VARIABLE: "1"})
     assert {each["case"]: each["bad"] for each in ranks[0][0] if each["bad"]} == {}
     counts = [count for _, count in ranks]
     assert counts[0] == 0, "nobody waits for the first rank's input gradients"

@@ -32,19 +32,13 @@ result(compared(
 """
 
 
-STATES = """
-result(compared(("gpt2", own), ("bert-3", {**own, **tp}), ("mlp", {**own, "partitions": 2})))
-"""
-"""The double of NCCL lacks the collectives of fully_shard."""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "body", "opening"),
     [
         pytest.param(2, TWO, rank_jobs.OPENING, id="2 ranks"),
         pytest.param(4, FOUR, rank_jobs.OPENING, id="4 ranks", marks=pytest.mark.nightly),
-        pytest.param(4, STATES, rank_jobs.OVER_NCCL_DOUBLE, id="4 ranks, NCCL's double", marks=pytest.mark.nightly),
+        pytest.param(4, FOUR, rank_jobs.OVER_NCCL_DOUBLE, id="4 ranks, NCCL's double", marks=pytest.mark.nightly),
     ],
 )
 def test_sharded_ranks_equal_one_process(size: int, body: str, opening: str, tmp_path: Path) -> None:
