@@ -1,5 +1,6 @@
 """Runs in each rank of a launch: resets the library for the next of several cases."""
 
+import functools
 import gc
 import os
 from typing import Any
@@ -7,15 +8,36 @@ from typing import Any
 import smdistributed.modelparallel.torch as smp
 import torch
 import torch.distributed as dist
+from smdistributed.modelparallel.torch import fully_sharded
+from torch.distributed.device_mesh import DeviceMesh
+
+
+def nested(values: Any) -> Any:
+    """Nested tuples of nested lists."""
+    return tuple(map(nested, values)) if isinstance(values, list) else values
+
+
+@functools.cache
+def kept_mesh(device_type: str, ranks: Any, names: tuple[str, ...]) -> DeviceMesh:
+    """One mesh per shape, whose groups stay: DTensor uses those of the first mesh of a shape."""
+    return DeviceMesh(device_type, torch.tensor(ranks), mesh_dim_names=names)
+
+
+def mesh(device_type: str, ranks: torch.Tensor, mesh_dim_names: tuple[str, ...]) -> DeviceMesh:
+    """Stands for DeviceMesh in the library."""
+    return kept_mesh(device_type, nested(ranks.tolist()), mesh_dim_names)
+
+
+fully_sharded.DeviceMesh = mesh
 
 
 def start(config: dict[str, Any]) -> None:
     """Call `smp.init` again, after destroying earlier groups, because gloo keeps threads for each of them."""
     state = smp.state
-    for group in {group for each in state.groups.values() for group in (each.tensors, each.control)} - {
-        dist.group.WORLD
-    }:
-        dist.destroy_process_group(group)
+    groups = set(dist.distributed_c10d._world.pg_map) - {dist.group.WORLD}
+    for group in sorted(groups, key=lambda each: each.group_name):
+        if not group.group_desc.startswith("mesh"):
+            dist.destroy_process_group(group)
     state.initialized, state.model, state.optimizer, state.groups, state.exchanges = False, None, None, {}, None
     gc.collect()  # a model and its hooks reference each other and the groups
     smp.init({**config, **gpu_options()})
