@@ -65,7 +65,8 @@ class LateWeights:
             if kwargs or not torch.is_grad_enabled() or not all(map(_is_late, parameters)):
                 return plain(layer, *args, **kwargs)
             later = self._later.setdefault(self.microbatch, [])
-            outputs: torch.Tensor = _Linear.apply(*args, layer.weight, layer.bias, partial(plain, layer), later)
+            values = *args, layer.weight, layer.bias, partial(plain, layer), later
+            outputs: torch.Tensor = _Linear.apply(*values)  # type: ignore[no-untyped-call]
             return outputs
 
         return forward
