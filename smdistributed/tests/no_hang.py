@@ -124,13 +124,30 @@ def go_on(**options):
     return script
 
 
-def updates_alone(rank):
-    """Rank 1 skips the step of an optimizer whose state is sharded."""
-    model = trains(None, 1, ddp=True, shard_optimizer_state=True)
-    optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1))
-    if rank == 0:
-        optimizer.step()
-    train_step(model, torch.randn(4, 8))
+def updates_alone(**options):
+    """Rank 1 skips a step of its optimizer, of which parameters or states are sharded."""
+
+    def script(rank):
+        model = trains(None, 1, ddp=True, **options)
+        optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1))
+        if rank == 0:
+            optimizer.step()
+        train_step(model, torch.randn(4, 8))
+
+    return script
+
+
+def other_model(**options):
+    """The last rank has another layer."""
+
+    def script(rank):
+        smp.init({"microbatches": 2, **options})
+        model = Line()
+        if rank == smp.size() - 1:
+            model.blocks[3].linear = nn.Linear(8, 8, bias=False)
+        smp.DistributedModel(model)
+
+    return script
 
 
 def reads_state_alone(rank):
@@ -168,11 +185,14 @@ def gathers_alone(rank):
     smp.barrier()
 
 
-def clips_alone(rank):
-    model = trains(None, 1, partitions=2)
-    if rank == 0:
-        model.clip_grad_norm_(1.0)
-    train_step(model, torch.randn(4, 8))
+def clips_alone(**options):
+    def script(rank):
+        model = trains(None, 1, **options)
+        if rank == 0:
+            model.clip_grad_norm_(1.0)
+        train_step(model, torch.randn(4, 8))
+
+    return script
 
 
 def leaves(rank):
@@ -311,7 +331,7 @@ JOBS = {
     "a replica calls a barrier": (2, calls_barrier(1, partitions=1, ddp=True)),
     "the coordinator saves alone": (2, saves_alone),
     "the coordinator gathers alone": (2, gathers_alone),
-    "the coordinator clips alone": (2, clips_alone),
+    "the coordinator clips alone": (2, clips_alone(partitions=2)),
     "a server leaves": (2, leaves),
     "a replica exits early": (2, exits),
     "replicas train by two functions": (2, other_function),
@@ -330,7 +350,9 @@ JOBS = {
     "a sharded rank goes on": (2, goes_on(sharded_data_parallel_degree=2)),
     "a sharded rank leaves": (2, lambda rank: trains(None, 1 if rank else 2, **SHARDED)),
     "a sharded rank calls a barrier": (2, calls_barrier(1, **SHARDED)),
-    "a rank updates alone": (2, updates_alone),
+    "a rank updates alone": (2, updates_alone(shard_optimizer_state=True)),
+    "a sharded rank updates alone": (2, updates_alone(sharded_data_parallel_degree=2)),
+    "another model": (2, other_model(ddp=True)),
     "a sharded rank reads the state alone": (2, reads_state_alone),
     "a sharded rank calls one layer more": (2, calls_one_layer_more),
     "other rows outside a step": (2, outside(once, backward(2, 8), **SPLIT)),
@@ -343,6 +365,8 @@ NIGHTLY = {
     "a tensor parallel rank calls the model alone": (2, outside(once, nothing, **SPLIT)),
     "a sharded rank branches outside a step": (2, outside(once, twice, **SHARDED)),
     "a sharded rank calls the model alone": (2, outside(once, nothing, **SHARDED)),
+    "a sharded rank clips alone": (2, clips_alone(**SHARDED)),
+    "another model of the last partition": (2, other_model(partitions=2)),
     "a sharded rank is slow": (2, is_slow),
 }
 """Jobs that run only if NAMES has them."""

@@ -13,7 +13,8 @@ creation    contexts for creating a model. tags marks its modules, delayed compu
             utils hold names that published scripts import
 step        @smp.step and StepOutput: splits a batch into microbatches
 model       DistributedModel, with local_part (what this rank has), model_state (state dicts), gradients and
-            replica_buffers (exchanged between replicas) and activation (checkpointing)
+            replica_buffers (exchanged between replicas), activation (checkpointing) and same_model (whether all ranks
+            wrap the same one)
 pipeline    runs a step on every rank. The coordinator (pp_rank 0) and the server (other ranks) exchange messages over a
             wire; codec encodes them, sends keeps what is being sent. The coordinator's threads take turns with a baton
             and record calls on a tape; backward replays it in reverse. remote has the tensors of other ranks, stand_in

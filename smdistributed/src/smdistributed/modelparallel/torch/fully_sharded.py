@@ -42,15 +42,15 @@ def shard(root: nn.Module, device: torch.device) -> dict[int, nn.Parameter]:
         if tp_size() == 1:  # otherwise it was done before the splits
             begin_equally(root, group)
         mesh = _mesh(device)
-        names = {module: name for name, module in root.named_modules()}
-        for module in (*_layers(root), root):
-            whole = [each for each in module.parameters() if not is_sharded(each)]
-            for parameter in whole:
-                settle_parameter(parameter)
-            fully_shard(module.to(device), mesh=mesh)
-            _agree_on_calls(module, names[module] or "the model")
-            for parameter in whole:  # kept, because an optimizer may have it, but not its memory
-                parameter.data = parameter.new_empty(0)
+    names = {module: name for name, module in root.named_modules()}
+    for module in (*_layers(root), root):
+        whole = [each for each in module.parameters() if not is_sharded(each)]
+        for parameter in whole:
+            settle_parameter(parameter)
+        fully_shard(module.to(device), mesh=mesh)
+        _agree_on_calls(module, names[module] or "the model")
+        for parameter in whole:  # kept, because an optimizer may have it, but not its memory
+            parameter.data = parameter.new_empty(0)
     for module in root.modules():
         module.register_state_dict_pre_hook(_refuse_rows)  # type: ignore[no-untyped-call]
     after = dict(root.named_parameters())

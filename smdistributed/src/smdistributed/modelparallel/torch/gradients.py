@@ -234,7 +234,7 @@ def agree_on_exchange(
     if maxima[2] != -maxima[3]:
         raise RankLost(
             f"This replica runs {call}, but another replica runs something else; every replica must call the same "
-            "step functions and the same layers in the same order, whatever its data."
+            "step functions and layers, and optimizer.step(), in the same order, whatever its data."
         )
     end = len(head) + len(parameters)
     return maxima[len(head) : end], maxima[end:]
@@ -245,16 +245,23 @@ def gradients_group() -> CommGroup:
     return WORLD if state.parameters.sharded else MP_GROUP
 
 
+def agree_if_sharded(call: str) -> None:
+    """Like agree_on_call, before a sum over all ranks: it would meet the next agreement of a rank that does not sum."""
+    if state.parameters.sharded:
+        agree_on_call(call)
+
+
 def agree_on_call(call: str) -> None:
-    """RankLost unless all replicas begin the same step or layer, because sharded layers exchange parameters."""
+    """RankLost unless all replicas begin the same step, layer or other call, which exchanges parameters or sums."""
     group = members(DP_GROUP)
-    what = "a step or layer with sharded parameters"
+    what = "a call with sharded parameters"
     with state.watch.waiting(what, group.ranks), state.watch.explain_errors(group.ranks, replicas=True):
         agree_on_exchange(group, call, (), (), _SPIN)
 
 
 def clip(parameters: Iterable[nn.Parameter], max_norm: float, norm_type: float) -> float:
     """Scale this rank's gradients so that the norm over the model is at most `max_norm`; returns the old norm."""
+    agree_if_sharded(_CLIPPING)
     copies = rdp_size() // state.parameters.sharded_data_parallel_degree if state.parameters.sharded else 1
     gradients, norms = [], []
     for parameter in parameters:

@@ -21,6 +21,7 @@ from torch._C._distributed_c10d import HashStore
 from ...gloo_threads import wait_at_exit
 from ...ranks import launch_variables
 from ..parameters import ModelParallelParameters, ParameterError, parse
+from .late_weights import VARIABLE as SPLIT
 from .late_weights import split_requested
 from .peers import mismatched_calls
 from .state import Members, state
@@ -86,7 +87,7 @@ def requested(config: Mapping[str, Any] | None, environ: Mapping[str, str]) -> d
 def _overridden(config: Mapping[str, Any] | None, options: Mapping[str, Any]) -> list[str]:
     """A line per option of `init` whose value the job replaced; pure."""
     return [
-        f"the job's options replace {name}={value!r} of smp.init"
+        f"{VARIABLE} has {name} {options.get(name, 'under its other name')!r}, which replaces {value!r} of smp.init"
         for name, value in (config or {}).items()
         if name not in options or options[name] != value
     ]
@@ -185,6 +186,7 @@ def _announce(parameters: ModelParallelParameters, topology: Topology, overridde
         f"{f'{topology.tp} tensor parallel ranks × ' if topology.tp > 1 else ''}{topology.rdp} replicas "
         f"({parameters.placement_strategy}), {parameters.microbatches} microbatches, {parameters.pipeline}",
         *overridden,
+        *([f"backward passes are split ({SPLIT})"] if state.split_backward and topology.pp > 1 else []),
         *parameters.remarks,
     ]
     for line in lines:

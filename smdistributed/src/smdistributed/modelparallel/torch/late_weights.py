@@ -24,7 +24,7 @@ Later = Callable[[], None]
 
 def split_requested(environ: Mapping[str, str], parameters: ModelParallelParameters) -> bool:
     """Whether to split backward passes; pure. ParameterError for another value, or with deterministic_server."""
-    value = environ.get(VARIABLE, "0")
+    value = environ.get(VARIABLE) or "0"
     if value not in ("0", "1"):
         raise ParameterError((f"{VARIABLE} is {value!r}; set it to 1 or 0.",))
     if value == "1" and parameters.deterministic_server:

@@ -47,6 +47,7 @@ from .partition_table import table
 from .peers import STEP
 from .pipeline import Alone, Bodies, First, Other, StepResult, put_stand_ins
 from .replica_buffers import ReplicaBuffers
+from .same_model import require_same_model
 from .seeds import install_random_streams
 from .shards import own_rows
 from .stand_in import offload_parameter
@@ -95,9 +96,12 @@ class DistributedModel(LocalPart):
             return
         if not isinstance(module, nn.Module):
             raise TypeError(f"smp.DistributedModel takes a torch.nn.Module, not {type(module).__name__}.")
+        if isinstance(module, nn.parallel.DistributedDataParallel):
+            raise TypeError("smp.DistributedModel takes the model itself, without torch's DistributedDataParallel.")
         super().__init__()
         if unknown := set(accepted) - _ACCEPTED:
             raise TypeError(f"smp.DistributedModel has no argument {sorted(unknown)[0]!r}; leave it out.")
+        require_same_model(module)
         self.module = module
         self.partitioned = False
         self._owners: dict[str, int] = {}

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from .gathering import gathered
-from .gradients import clip, gradients_group
+from .gradients import agree_if_sharded, clip, gradients_group
 from .groups import MP_GROUP, PP_GROUP, WORLD, CommGroup, exchanged, group_ranks, mp_size, pp_size, reduced, tp_rank
 from .loss_scale import LossScale, loss_scale
 from .model_state import IS_PARTIAL, contributes, gathered_by_key, own_share
@@ -168,6 +168,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             gradient.div_(self.loss_scale)
         finite = not gradients or bool(torch.stack([torch.isfinite(gradient).all() for gradient in gradients]).all())
         overflow = 0.0 if finite else 1.0
+        agree_if_sharded("optimizer.step()")
         self.overflow = reduced(overflow, dist.ReduceOp.MAX, "optimizer.step()", gradients_group()) > 0
         self._unscaled = True
 

@@ -27,7 +27,8 @@ def mismatched_calls(me: int, mine: str, other: int, others: str) -> str:
     """The error of two ranks that wait for each other in different calls."""
     return (
         f"Rank {me} waits for rank {other} in {mine}, and rank {other} for rank {me} in {others}; every rank must call "
-        "the library's functions equally often and in the same order."
+        "the library's functions, and the layers that ranks share, equally often and in the same order, whatever its "
+        "data."
     )
 
 
@@ -102,5 +103,5 @@ class Peers:
         for rank in ranks:
             count, text = self.failed.get(rank, (0, ""))
             if count > than:
-                return f"A step failed on rank {rank} of another replica:\n{text}"
+                return f"A step failed on rank {rank}:\n{text}"
         return None

@@ -2,12 +2,12 @@
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from torch import nn
 
 from ..gradients import begin_equally
-from ..groups import DP_GROUP, members, rank
+from ..groups import DP_GROUP, members, rank, tp_size
 from ..state import state
 from .choice import distribute, is_marked
 from .exchange import make_exchanges
@@ -40,9 +40,19 @@ def distribute_equally(module: nn.Module) -> list[str]:
         begin_equally(module, group)
     state.exchanges = make_exchanges()
     distributed, whole = distribute(module)
-    if whole and rank() == 0:
-        print("\n".join(lines_about(whole)), file=sys.stderr, flush=True)
+    if rank() == 0:
+        print("\n".join([line_about(distributed), *lines_about(whole)]), file=sys.stderr, flush=True)
     return distributed
+
+
+def line_about(distributed: Sequence[str]) -> str:
+    """What to print about the modules that are split; pure."""
+    if not distributed:
+        return (
+            f"smp: tensor_parallel_degree is {tp_size()}, but the script marks nothing, so every rank holds all "
+            "parameters; create the model in `with smp.tensor_parallelism():`"
+        )
+    return f"smp: {distributed[0]} and {len(distributed) - 1} more modules are split over {tp_size()} ranks"
 
 
 def lines_about(whole: Mapping[str, str]) -> list[str]:
