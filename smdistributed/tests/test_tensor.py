@@ -170,6 +170,7 @@ def test_script_chooses_modules_by_context_and_by_function(features: list[dict[s
     names, late, printed = features[0]["chosen"]
     assert names == ["first", "words", "third"]
     assert printed.splitlines() == [
+        "smp: first and 2 more modules are split over 2 ranks",
         "smp: narrow is not split: it has fewer features (1) than ranks (2)",
         "smp: tied is not split: it shares a parameter with another module",
         "smp: layer is not split: it has fewer attention heads (1) than ranks (2)",

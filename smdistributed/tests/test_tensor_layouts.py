@@ -77,8 +77,15 @@ def test_layer_of_t5_stays_whole(version: str) -> None:
 
 def test_layers_of_one_list_share_a_line() -> None:
     layers = {f"model.layers.{place}": "it has cross attention" for place in (3, 4, 11)}
-    assert lines_about({"head": "it is odd", **layers, "model.layers.5": "it is odd"}) == [
+    whole = {"head": "it is odd", **layers, "model.layers.5": "it is odd"}
+    assert lines_about(["model.layers.0", "model.layers.1"], whole, 2) == [
+        "smp: model.layers.0 and 1 more modules are split over 2 ranks",
         "smp: head is not split: it is odd",
         "smp: model.layers.3 and 2 more like it are not split: it has cross attention",
         "smp: model.layers.5 is not split: it is odd",
     ]
+
+
+def test_a_script_that_marks_nothing_is_told_so() -> None:
+    (line,) = lines_about([], {}, 2)
+    assert line.startswith("smp: tensor_parallel_degree is 2, but the script marks no module")

@@ -41,31 +41,28 @@ def distribute_equally(module: nn.Module) -> list[str]:
     state.exchanges = make_exchanges()
     distributed, whole = distribute(module)
     if rank() == 0:
-        print("\n".join([line_about(distributed), *lines_about(whole)]), file=sys.stderr, flush=True)
+        print("\n".join(lines_about(distributed, whole, tp_size())), file=sys.stderr, flush=True)
     return distributed
 
 
-def line_about(distributed: Sequence[str]) -> str:
-    """What to print about the modules that are split; pure."""
-    if not distributed:
-        return (
-            f"smp: tensor_parallel_degree is {tp_size()}, but the script marks nothing, so every rank holds all "
-            "parameters; create the model in `with smp.tensor_parallelism():`"
-        )
-    return f"smp: {distributed[0]} and {len(distributed) - 1} more modules are split over {tp_size()} ranks"
-
-
-def lines_about(whole: Mapping[str, str]) -> list[str]:
-    """What to print about the modules that stay whole; pure. whole: name → reason.
+def lines_about(split: Sequence[str], whole: Mapping[str, str], degree: int) -> list[str]:
+    """What to print about the modules that are split and those that stay whole; pure. whole: name → reason.
 
     Layers of one list with the same reason share a line.
     """
+    if not split and not whole:
+        return [
+            f"smp: tensor_parallel_degree is {degree}, but the script marks no module, so every rank has all "
+            "parameters; create the model in `with smp.tensor_parallelism():`"
+        ]
     alike: dict[tuple[str, str], list[str]] = {}
     for name, reason in whole.items():
         alike.setdefault((re.sub(r"\d+", "N", name), reason), []).append(name)
     return [
-        f"smp: {names[0]} is not split: {reason}"
-        if len(names) == 1
-        else f"smp: {names[0]} and {len(names) - 1} more like it are not split: {reason}"
-        for (_, reason), names in alike.items()
+        *([f"smp: {_and_more(split, 'modules')} split over {degree} ranks"] if split else []),
+        *(f"smp: {_and_more(names, 'like it')} not split: {reason}" for (_, reason), names in alike.items()),
     ]
+
+
+def _and_more(names: Sequence[str], what: str) -> str:
+    return f"{names[0]} is" if len(names) == 1 else f"{names[0]} and {len(names) - 1} more {what} are"
