@@ -11,8 +11,6 @@ returns, once per microbatch and direction, masks included. The machine must hav
 target is missed: 80 % of the ideal with the coarse split, 65 % with the automatic one, at every number of microbatches;
 at most 5 % more than the least bytes.
 
-"Split backward": the partitions with SMP_SPLIT_BACKWARD=1, in the same rounds. Gain: the median saving of time by it.
-
 A second table has layers that sleep, 0.05 s forward and 0.1 s backward, one per partition. It shows what is lost by the
 order in which the ranks work and by messages, without what cores share. A third table has the time to post control
 messages that nobody reads yet; with the number of messages it must not grow faster than by MOST_POSTING.
@@ -38,8 +36,6 @@ COLUMNS = [
     "bytes",
     "least",
     "of the least",
-    "split backward, s",
-    "gain",
 ]
 SLEEPING, SLEEPING_ROUNDS = (2, 4, 8), 5
 FORWARD, BACKWARD = 0.05, 0.1
@@ -91,8 +87,6 @@ def table(cases: Sequence[Mapping[str, Any]]) -> list[str]:
             f"{each['sent']:,}",
             f"{each['least']:,}",
             f"{each['sent'] / each['least']:.1%}",
-            f"{each['split']:.3f}",
-            f"{1 - 1 / each['two by split']:.1%}",
         )
         for each in cases
     ]

@@ -3,7 +3,6 @@
 It is imported in processes in which `smdistributed` is a top-level package.
 """
 
-import os
 import statistics
 import tempfile
 import threading
@@ -12,13 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from unittest import mock
 
 import smdistributed.modelparallel.torch as smp
 import torch
 from new_start import start
 from rank_memory import growth, peak_of_sends
-from smdistributed.modelparallel.torch import late_weights
 from torch import nn
 from torch.utils._pytree import tree_leaves
 from transformers import BertConfig, BertForQuestionAnswering
@@ -219,12 +216,11 @@ CUTS: dict[str, dict[str, Any]] = {
 
 
 def overlap(shape: Shape, cut: str, microbatches: int, rounds: int) -> dict[str, Any]:
-    """Alternate one process, two independent ones, two partitions, and two that split their backward passes.
+    """Alternate one process, two independent ones and two partitions.
 
-    Returns their median seconds, the medians of the first three's time by that of the partitions or of those that
-    split, and the bytes sent in a step.
+    Returns their median seconds, the medians of one process' and of two processes' time by that of the partitions, and
+    the bytes sent in a step.
     """
-    os.environ[late_weights.VARIABLE] = "1"
     start({"partitions": 2, "microbatches": microbatches, **CUTS[cut]})
     plain, alone, batch = shape.model(), shape.model(), shape.batch()
     if cut == "coarse":
@@ -247,35 +243,29 @@ def overlap(shape: Shape, cut: str, microbatches: int, rounds: int) -> dict[str,
         for parameter in model.local_parameters():
             parameter.grad = None
 
-    late = late_weights._is_late
-
-    def never(_: torch.nn.Parameter) -> bool:
-        return False
-
     two()  # the first step records shapes, the second one uses them
     two()
     before = model._wire.sent_bytes
     two()
     sent = sum(smp.allgather(model._wire.sent_bytes - before, smp.PP_GROUP))
-    times: dict[str, list[float]] = {"one": [], "both": [], "two": [], "split": []}
+    times: dict[str, list[float]] = {"one": [], "both": [], "two": []}
     for place in range(rounds + 1):
-        for name, function in (("one", one), ("both", one), ("two", two), ("split", two)):
+        for name, function in (("one", one), ("both", one), ("two", two)):
             smp.barrier()
-            with mock.patch.object(late_weights, "_is_late", late if name == "split" else never):
-                began = time.perf_counter()
-                if name != "one" or smp.rank() == 0:
-                    function()
-                if place:  # the first round is warm-up
-                    times[name].append(time.perf_counter() - began)
+            began = time.perf_counter()
+            if name != "one" or smp.rank() == 0:
+                function()
+            if place:  # the first round is warm-up
+                times[name].append(time.perf_counter() - began)
     part = [each.chunk(microbatches)[0] for each in batch]
     least = microbatches * least_bytes(calls_of(alone, model._plan, part))
     medians = {name: statistics.median(each) for name, each in times.items()}
     # The ratio is taken per round, because the machine's speed drifts by more than the measured difference.
-    ratios = {
-        f"{name} by {other}": statistics.median(a / b for a, b in zip(times[name], times[other], strict=True))
-        for name, other in (("one", "two"), ("both", "two"), ("two", "split"))
+    by_two = {
+        f"{name} by two": statistics.median(one / two for one, two in zip(times[name], times["two"], strict=True))
+        for name in ("one", "both")
     }
-    return {"cut": cut, "microbatches": microbatches, "sent": sent, "least": least, **ratios, **medians}
+    return {"cut": cut, "microbatches": microbatches, "sent": sent, "least": least, **by_two, **medians}
 
 
 def overlaps(shape: Shape, cases: Sequence[tuple[str, int]], rounds: int) -> list[dict[str, Any]]:

@@ -19,8 +19,7 @@ pipeline    runs a step on every rank. The coordinator (pp_rank 0) and the serve
             wire; codec encodes them, sends keeps what is being sent. The coordinator's threads take turns with a baton
             and record calls on a tape; backward replays it in reverse. remote has the tensors of other ranks, stand_in
             their modules, in_place handles arguments that modules change, seeds the random numbers. visits
-            decides in which order ranks work, the outbox sends requests in that order. late_weights splits backward
-            passes
+            decides in which order ranks work, the outbox sends requests in that order
 tensor      tensor parallelism
 fully_sharded
             sharded data parallelism by torch's fully_shard. shards has the rows of a rank, state_owners the option

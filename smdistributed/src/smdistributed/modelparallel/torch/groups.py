@@ -21,8 +21,6 @@ from torch._C._distributed_c10d import HashStore
 from ...gloo_threads import wait_at_exit
 from ...ranks import launch_variables
 from ..parameters import ModelParallelParameters, ParameterError, parse
-from .late_weights import VARIABLE as SPLIT
-from .late_weights import split_requested
 from .peers import mismatched_calls
 from .state import Members, state
 from .topology import Topology
@@ -105,7 +103,6 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     options = requested(config, os.environ)
     _join_world(parse(options).ddp_dist_backend)
     parameters = parse(options, dist.get_world_size())
-    state.split_backward = split_requested(os.environ, parameters)
     topology = Topology(
         dist.get_world_size(),
         parameters.pipeline_parallel_degree,
@@ -186,7 +183,6 @@ def _announce(parameters: ModelParallelParameters, topology: Topology, overridde
         f"{f'{topology.tp} tensor parallel ranks × ' if topology.tp > 1 else ''}{topology.rdp} replicas "
         f"({parameters.placement_strategy}), {parameters.microbatches} microbatches, {parameters.pipeline}",
         *overridden,
-        *([f"backward passes are split ({SPLIT})"] if state.split_backward and topology.pp > 1 else []),
         *parameters.remarks,
     ]
     for line in lines:

@@ -208,8 +208,7 @@ class DistributedModel(LocalPart):
             self._pipeline = first
         else:
             put_stand_ins(self.module, self._plan, ranks, own_partition, _refuse)
-            in_order, split = parameters.deterministic_server, state.split_backward
-            self._pipeline = Other(self._wire, ranks[0], named, in_order=in_order, split=split)
+            self._pipeline = Other(self._wire, ranks[0], named, in_order=parameters.deterministic_server)
 
     # ---- a step ----
 

@@ -103,8 +103,8 @@ class Other:
 
     running = False
 
-    def __init__(self, wire: Wire, coordinator: int, named: Mapping[str, Any], *, in_order: bool, split: bool) -> None:
-        self._server = ModuleServer(wire, coordinator, named, in_order=in_order, split=split)
+    def __init__(self, wire: Wire, coordinator: int, named: Mapping[str, Any], *, in_order: bool) -> None:
+        self._server = ModuleServer(wire, coordinator, named, in_order=in_order)
 
     def run(self, hello: Hello, bodies: Bodies, seed: int) -> StepResult:
         """Serve a step. RuntimeError with the traceback of the rank that failed."""

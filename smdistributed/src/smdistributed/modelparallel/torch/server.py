@@ -20,7 +20,6 @@ from torch import nn
 
 from .gradients import GradientsInOrder
 from .in_place import WithArguments, can_change, input_name
-from .late_weights import LateWeights
 from .messages import (
     AddGradient,
     Backward,
@@ -92,16 +91,13 @@ class StepMismatch(RuntimeError):
 class ModuleServer:
     """Runs the modules of this rank. named: the model's modules and parameters by name.
 
-    in_order: sum gradients in the order of the microbatches. split: compute the gradients of weights late.
+    in_order: sum gradients in the order of the microbatches.
     """
 
-    def __init__(
-        self, wire: Wire, coordinator: int, named: Mapping[str, Any], *, in_order: bool, split: bool = False
-    ) -> None:
+    def __init__(self, wire: Wire, coordinator: int, named: Mapping[str, Any], *, in_order: bool) -> None:
         self._wire, self._coordinator, self._named = wire, coordinator, named
         self._ids = {id(each): name for name, each in named.items() if isinstance(each, nn.Module)}
         self._in_order = GradientsInOrder(local_parameters(named)) if in_order else None
-        self._late = LateWeights(each for each in named.values() if isinstance(each, nn.Module)) if split else None
         self._forms: dict[int, Form] = {}
         self._microbatches: dict[int, MicrobatchState] = {}
         self._expected: dict[int, Incoming] = {}
@@ -122,8 +118,6 @@ class ModuleServer:
         self._status, self._microbatches, self._expected, self._step = ServerStatus(), {}, {}, steps
         if self._in_order:
             self._in_order.begin()
-        if self._late:
-            self._late.begin()
         self._wire.send(self._coordinator, Hello(function, steps))
         opening: Opening = self._wire.receive(self._coordinator)
         if opening.error:
@@ -132,8 +126,6 @@ class ModuleServer:
         requests: queue.SimpleQueue[tuple[Request, list[Incoming] | None] | BaseException] = queue.SimpleQueue()
         threading.Thread(target=self._read_ahead, args=(requests,), daemon=True).start()
         while True:
-            while requests.empty() and self._compute_late():
-                pass
             item = requests.get()
             if isinstance(item, BaseException):
                 raise item
@@ -226,8 +218,6 @@ class ModuleServer:
         before = self._snapshot(arguments, inputs)
         modules = [self._named[name] for name in request.names]
         set_training(modules, request.modes)
-        if self._late:
-            self._late.microbatch = request.microbatch
         with in_modes(request.modes), microbatch_of_thread(request.microbatch):
             for module, seed in zip(modules, request.seeds, strict=True):
                 with seeded(seed):
@@ -240,14 +230,6 @@ class ModuleServer:
         if request.modes.grad:
             kept.graphs[request.results] = Graph([each for each in results if each[1].requires_grad], holders)
         return form
-
-    def _compute_late(self, microbatch: int | None = None) -> bool:
-        """Compute the late gradients of one layer. False if there are none."""
-        try:
-            return self._late is not None and self._late.compute_one(microbatch)
-        except Exception as error:
-            self._failed(error)
-            return False
 
     def _snapshot(self, arguments: Any, inputs: Sequence[torch.Tensor]) -> ArgumentSnapshot:
         args, kwargs = arguments
@@ -301,8 +283,6 @@ class ModuleServer:
             graph = kept.graphs.pop(request.call)
             results = [(tensor, kept.gradients.pop(number, None)) for number, tensor in graph.results]
             reached = [(tensor, gradient) for tensor, gradient in results if gradient is not None]
-            if self._late:
-                self._late.microbatch = request.microbatch  # activation checkpoints run layers again
             if reached:
                 part = self._in_order and self._in_order.part(request.microbatch, request.backward_pass)
                 with part or nullcontext(), microbatch_of_thread(request.microbatch):
@@ -328,8 +308,6 @@ class ModuleServer:
         self._microbatches.pop(request.microbatch, None)
         if self._in_order:
             self._in_order.end(request.microbatch)
-        while self._compute_late(request.microbatch):
-            pass
 
 
 def training_of(modules: list[nn.Module]) -> bytes:

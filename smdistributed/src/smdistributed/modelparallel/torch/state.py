@@ -34,7 +34,7 @@ class ModuleManager:
 class ProcessState:
     """Set by `init`, DistributedModel and DistributedOptimizer. groups: kind of group → its Members.
 
-    exchanges: with the tensor parallel group, None without tensor parallelism. split_backward: see late_weights.
+    exchanges: with the tensor parallel group, None without tensor parallelism.
     """
 
     parameters: ModelParallelParameters = field(default_factory=ModelParallelParameters)
@@ -45,7 +45,6 @@ class ProcessState:
     initialized: bool = False
     watch: Watch = field(default_factory=lambda: Watch(0, {}))
     exchanges: Any = None
-    split_backward: bool = False
     module_manager: ModuleManager = field(default_factory=ModuleManager)
 
     @property
