@@ -44,6 +44,9 @@ except RuntimeError as error:
     results["again"] = str(error)
 result(results)
 """
+INIT = """
+smp.init({"microbatches": 2, "pipeline_parallel_degree": 3, "ddp": True})
+"""
 
 
 @pytest.mark.slow
@@ -67,11 +70,13 @@ def test_ranks_groups_and_objects_on_four_ranks(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_process_without_launcher_is_a_world_of_one(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    script.write_text(rank_jobs.OPENING + "smp.init()\nprint(smp.rank(), smp.size(), smp.pp_size(), smp.local_rank())")
-    env = rank_jobs.environment(tmp_path)
+    script.write_text(rank_jobs.OPENING + INIT + "print(smp.rank(), smp.size(), smp.pp_size(), smp.local_rank())")
+    env = rank_jobs.environment(tmp_path, **{groups.VARIABLE: '{"microbatches": 4, "partitions": 1}'})
     process = subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True, timeout=60)
     assert (process.returncode, process.stdout) == (0, "0 1 1 0\n"), process.stderr
     assert "smp: open implementation, not AWS's library: 1 partitions × 1 replicas" in process.stderr
+    assert f"smp: {groups.VARIABLE} sets microbatches to 4 instead of 2, which smp.init got\n" in process.stderr
+    assert f"smp: {groups.VARIABLE} sets pipeline_parallel_degree to 1 instead of 3" in process.stderr
 
 
 @pytest.mark.parametrize(

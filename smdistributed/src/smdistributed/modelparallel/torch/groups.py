@@ -84,10 +84,12 @@ def requested(config: Mapping[str, Any] | None, environ: Mapping[str, str]) -> d
 
 def _overridden(config: Mapping[str, Any] | None, options: Mapping[str, Any]) -> list[str]:
     """A line per option of `init` whose value the job replaced; pure."""
+    degrees = [options[name] for name in DEGREES & options.keys()]
+    used = {name: options[name] if name in options else degrees[0] for name in config or {}}
     return [
-        f"{VARIABLE} has {name} {options.get(name, 'under its other name')!r}, which replaces {value!r} of smp.init"
+        f"{VARIABLE} sets {name} to {used[name]!r} instead of {value!r}, which smp.init got"
         for name, value in (config or {}).items()
-        if name not in options or options[name] != value
+        if used[name] != value
     ]
 
 
