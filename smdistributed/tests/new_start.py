@@ -1,6 +1,5 @@
 """Runs in each rank of a launch: resets the library for the next of several cases."""
 
-import functools
 import gc
 import os
 from typing import Any
@@ -12,22 +11,15 @@ from smdistributed.modelparallel.torch import fully_sharded
 from torch.distributed.device_mesh import DeviceMesh
 
 
-def nested(values: Any) -> Any:
-    """Nested tuples of nested lists."""
-    return tuple(map(nested, values)) if isinstance(values, list) else values
-
-
-@functools.cache
-def kept_mesh(device_type: str, ranks: Any, names: tuple[str, ...]) -> DeviceMesh:
-    """One mesh per shape, whose groups stay: DTensor uses those of the first mesh of a shape."""
-    return DeviceMesh(device_type, torch.tensor(ranks), mesh_dim_names=names)
-
-
 def mesh(device_type: str, ranks: torch.Tensor, mesh_dim_names: tuple[str, ...]) -> DeviceMesh:
-    """Stands for DeviceMesh in the library."""
-    return kept_mesh(device_type, nested(ranks.tolist()), mesh_dim_names)
+    """Stands for DeviceMesh in the library. One per shape, because DTensor goes on with the groups of the first."""
+    key = device_type, str(ranks.tolist()), mesh_dim_names
+    if key not in meshes:
+        meshes[key] = DeviceMesh(device_type, ranks, mesh_dim_names=mesh_dim_names)
+    return meshes[key]
 
 
+meshes: dict[Any, DeviceMesh] = {}
 fully_sharded.DeviceMesh = mesh
 
 
